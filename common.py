@@ -1,0 +1,230 @@
+"""Flags that several programs share, ModelOptions and the keys of a sample.
+
+List flags take both forms that users know: `--atrous_rates=6,12,18` and `--atrous_rates=6 --atrous_rates=12 --atrous_rates=18`.
+"""
+
+import collections
+import json
+
+from absl import flags
+
+from deeplab.core.errors import InputError
+from deeplab.core.tf_compat import tf
+
+FLAGS = flags.FLAGS
+
+# The one output of the network, semantic segmentation.
+OUTPUT_TYPE = 'semantic'
+
+# Keys of a sample (data_generator.Dataset).
+LABELS_CLASS = 'labels_class'
+IMAGE = 'image'
+HEIGHT = 'height'
+WIDTH = 'width'
+IMAGE_NAME = 'image_name'
+LABEL = 'label'
+ORIGINAL_IMAGE = 'original_image'
+
+# Name of the split without labels.
+TEST_SET = 'test'
+
+
+class _NumbersParser(flags.ArgumentParser):
+  """Parses '6,12,18' into [6, 12, 18]."""
+
+  def __init__(self, number_type):
+    self._number_type = number_type
+    self.syntactic_help = 'comma separated, or the flag repeated'
+
+  def parse(self, argument):
+    if not isinstance(argument, str):
+      return argument if isinstance(argument, (list, tuple)) else [argument]
+    try:
+      return [self._number_type(item) for item in argument.split(',') if item.strip()]
+    except ValueError as error:
+      kind = 'whole numbers' if self._number_type is int else 'numbers'
+      raise ValueError(f'{argument!r} is not a list of {kind}; write for example 6,12,18') from error
+
+  def flag_type(self):
+    return f'list of {self._number_type.__name__}'
+
+
+class _NumbersFlag(flags.MultiFlag):
+  """A list flag whose occurrences are joined."""
+
+  def _parse(self, arguments):
+    return [number for numbers in super()._parse(arguments) for number in numbers]
+
+
+def define_numbers(name, default, help_text, number_type=int):
+  """Defines a flag that holds a list of numbers, given comma separated or repeated."""
+  flags.DEFINE_flag(_NumbersFlag(_NumbersParser(number_type), flags.ArgumentSerializer(), name, default, help_text))
+
+
+def parse_size(numbers, flag_name):
+  """(height, width) from the numbers of a size flag; one number means a square.
+
+  Raises:
+    ValueError: not one or two positive numbers.
+  """
+  size = [int(number) for number in numbers]
+  if len(size) not in (1, 2) or min(size) < 1:
+    raise InputError(f'--{flag_name}={",".join(map(str, size))}: give height,width or one number for a square, in pixels, above 0.')
+  return [size[0], size[-1]]
+
+
+# Resizing of images before everything else.
+flags.DEFINE_integer('min_resize_value', None, 'Length in pixels to which the shorter image side is resized.', lower_bound=1)
+flags.DEFINE_integer('max_resize_value', None, 'Bound in pixels for the longer side of a resized image; with --min_resize_value.',
+                     lower_bound=1)
+flags.DEFINE_integer('resize_factor', None, 'Resized sides become a multiple of this number, plus 1.', lower_bound=1)
+flags.DEFINE_boolean('keep_aspect_ratio', True, 'Whether a resized image keeps its shape; else both sides get the longer one.')
+
+# The network.
+flags.DEFINE_string('model_variant', 'mobilenet_v2', 'Backbone; README.md has the table of names.')
+define_numbers('image_pyramid', None, 'Input scales whose logits are merged, for example 0.5,1.0,1.5.', float)
+flags.DEFINE_enum('merge_method', 'max', ['max', 'avg'], 'How the logits of the image pyramid are merged.')
+flags.DEFINE_integer('logits_kernel_size', 1, 'Kernel of the logits convolution; above 1 only without ASPP batch norm.', lower_bound=1)
+define_numbers('multi_grid', None, 'Rate multipliers of the last block of ResNet and Xception, for example 1,2,4.')
+flags.DEFINE_float('depth_multiplier', 1.0, 'Width of a MobileNet, relative to its published one.', lower_bound=0.0)
+flags.DEFINE_integer('divisible_by', None, 'Channel counts of mobilenet_v2 are rounded to a multiple of this number.', lower_bound=1)
+flags.DEFINE_boolean('use_bounded_activation', False, 'relu6 in place of relu in Xception, ASPP and decoder.')
+flags.DEFINE_float('batch_norm_decay', None, 'Decay of all batch norm moving averages; unset: the own value of each part of the '
+                   'network, 0.95 to 0.9997.', lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_integer('nas_stem_output_num_conv_filters', 20, 'Width of the first cell of a NAS network.', lower_bound=1)
+flags.DEFINE_boolean('nas_use_classification_head', False, 'Adds the ImageNet head convolutions to a NAS network.')
+flags.DEFINE_boolean('nas_remove_os32_stride', False, 'Keeps a NAS network at output stride 16 where it would go to 32.')
+
+# Its head: ASPP, or a dense prediction cell, then a decoder.
+flags.DEFINE_boolean('add_image_level_feature', True, 'Image-level (pooled) branch of ASPP.')
+define_numbers('image_pooling_crop_size', None, 'height,width that fixes the pooling window in place of the crop size.')
+define_numbers('image_pooling_stride', [1, 1], 'height,width of the step of that pooling.')
+flags.DEFINE_boolean('aspp_with_batch_norm', True, 'Whether there is an ASPP; without, the logits come from the backbone.')
+flags.DEFINE_boolean('aspp_with_separable_conv', True, 'Separable convolutions in ASPP.')
+flags.DEFINE_boolean('aspp_with_concat_projection', True, '1x1 convolution after the ASPP branches are joined.')
+flags.DEFINE_boolean('aspp_with_squeeze_and_excitation', False, 'The image-level branch scales the others (MobileNetV3 head).')
+flags.DEFINE_boolean('image_se_uses_qsigmoid', False, 'Piecewise linear sigmoid for that scaling.')
+flags.DEFINE_integer('aspp_convs_filters', 256, 'Channels of each ASPP branch.', lower_bound=1)
+flags.DEFINE_string('dense_prediction_cell_json', '', 'JSON file of a dense prediction cell that takes the place of ASPP.')
+define_numbers('decoder_output_stride', None, 'Strides of the low-level features of the decoder, descending; unset: no decoder.')
+flags.DEFINE_boolean('decoder_use_separable_conv', True, 'Separable convolutions in the decoder.')
+flags.DEFINE_boolean('decoder_use_sum_merge', False, 'The decoder adds the features in place of joining them.')
+flags.DEFINE_integer('decoder_filters', 256, 'Channels of the decoder.', lower_bound=1)
+flags.DEFINE_boolean('decoder_output_is_logits', False, 'The decoder output is the logits; then --decoder_filters is the number of '
+                     'classes.')
+flags.DEFINE_boolean('prediction_with_upsampled_logits', True, 'Predict from logits at image size; else resize the prediction.')
+
+# Of the loss, but a field of ModelOptions.
+define_numbers('label_weights', None, 'Loss weight of each class, for example 1,10; unset: 1 for all.', float)
+
+
+def define_network_flags():
+  """Flags that describe the network beside the model flags; for every program."""
+  if 'atrous_rates' in FLAGS:
+    return
+  define_numbers('atrous_rates', None, 'Rates of the ASPP branches: 6,12,18 for output stride 16, 12,24,36 for 8, 3,6,9 for 32; '
+                 'unset: none.')
+  flags.DEFINE_integer('output_stride', 16, 'Ratio of input to feature resolution.', lower_bound=1)
+  flags.DEFINE_integer('quantize_delay_step', -1, 'Step from which training simulates 8-bit arithmetic; negative: never.')
+
+
+def define_data_flags():
+  """Flags that name the records; for programs that read them."""
+  if 'dataset' in FLAGS:
+    return
+  flags.DEFINE_string('dataset', 'pascal_voc_seg', 'Name of the data set.')
+  flags.DEFINE_string('dataset_dir', None, 'Folder of the TFRecord files.')
+  flags.DEFINE_string('master', '', 'Address of the TensorFlow server to use; empty: this process.')
+
+
+def define_evaluation_flags():
+  """Flags of the programs that follow the checkpoints of a training run."""
+  if 'checkpoint_dir' in FLAGS:
+    return
+  flags.DEFINE_string('checkpoint_dir', None, 'Folder of the checkpoints, or the prefix of one.')
+  flags.DEFINE_integer('eval_interval_secs', 300, 'Least number of seconds between two rounds.', lower_bound=0)
+  define_numbers('eval_scales', [1.0], 'Scales at which each image is evaluated; their probabilities are averaged.', float)
+  flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.')
+
+
+_FIELDS = (
+    # Arguments of the constructor.
+    'outputs_to_num_classes', 'crop_size', 'atrous_rates', 'output_stride', 'preprocessed_images_dtype',
+    # From the flag of the same name.
+    'merge_method', 'add_image_level_feature', 'image_pooling_crop_size', 'image_pooling_stride', 'aspp_with_batch_norm',
+    'aspp_with_separable_conv', 'multi_grid', 'decoder_output_stride', 'decoder_use_separable_conv', 'logits_kernel_size',
+    'model_variant', 'depth_multiplier', 'divisible_by', 'prediction_with_upsampled_logits', 'dense_prediction_cell_config',
+    'nas_architecture_options', 'use_bounded_activation', 'aspp_with_concat_projection', 'aspp_with_squeeze_and_excitation',
+    'aspp_convs_filters', 'decoder_use_sum_merge', 'decoder_filters', 'decoder_output_is_logits', 'image_se_uses_qsigmoid',
+    'label_weights', 'batch_norm_decay')
+# Fields that are no plain copy of a flag.
+_DERIVED_FIELDS = ('dense_prediction_cell_config', 'nas_architecture_options')
+_NAS_FLAGS = ('nas_stem_output_num_conv_filters', 'nas_use_classification_head', 'nas_remove_os32_stride')
+_INTEGER_LISTS = ('image_pooling_crop_size', 'image_pooling_stride', 'multi_grid', 'decoder_output_stride', 'atrous_rates')
+
+
+def flag_value(name):
+  """Value of a flag, or its default where the command line has not been parsed (a library that builds the network)."""
+  return FLAGS[name].value if FLAGS.is_parsed() else FLAGS[name].default
+
+
+def _read_dense_prediction_cell(path):
+  if not path:
+    return None
+  try:
+    with tf.io.gfile.GFile(path) as json_file:
+      return json.loads(json_file.read())
+  except (tf.errors.OpError, ValueError) as error:
+    raise InputError(f'--dense_prediction_cell_json={path}: not a JSON file that can be read ({error}).') from error
+
+
+def _fields_from_flags():
+  values = {name: flag_value(name) for name in _FIELDS[5:] if name not in _DERIVED_FIELDS}
+  values['dense_prediction_cell_config'] = _read_dense_prediction_cell(flag_value('dense_prediction_cell_json'))
+  values['nas_architecture_options'] = {name: flag_value(name) for name in _NAS_FLAGS}
+  return values
+
+
+class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):
+  """Everything that decides which network is built; an immutable value.
+
+  Attributes:
+    outputs_to_num_classes: output name -> number of classes.
+    crop_size: [height, width] of the input in pixels, or None where it is known only when the graph runs.
+    atrous_rates: rates of the ASPP branches, or None.
+    output_stride: ratio of input to feature resolution.
+    preprocessed_images_dtype: dtype in which the network runs.
+    dense_prediction_cell_config: list of branch dicts that takes the place of ASPP, or None.
+    nas_architecture_options: dict of the three NAS flags.
+    label_weights: number, or one number per class.
+    batch_norm_decay: decay of every batch norm, or None for the own value of each part.
+    Others: as the flag of the same name.
+  """
+  __slots__ = ()
+
+  def __new__(cls, outputs_to_num_classes, crop_size=None, atrous_rates=None, output_stride=8,
+              preprocessed_images_dtype=tf.float32, **fields):
+    """Fills the fields that are not given from the flags, or from their defaults when no command line was parsed.
+
+    Raises:
+      ValueError: a field is unknown, or decoder_output_stride is not in descending order.
+    """
+    unknown = sorted(set(fields) - set(_FIELDS))
+    if unknown:
+      raise InputError(f'ModelOptions has no field {", ".join(unknown)}; choose from: {", ".join(_FIELDS)}')
+    values = {**_fields_from_flags(), **fields, 'outputs_to_num_classes': dict(outputs_to_num_classes), 'crop_size': crop_size,
+              'atrous_rates': atrous_rates, 'output_stride': output_stride,
+              'preprocessed_images_dtype': preprocessed_images_dtype}
+    for name in _INTEGER_LISTS:
+      values[name] = [int(number) for number in values[name]] if values[name] else None
+    values['image_pooling_stride'] = values['image_pooling_stride'] or [1, 1]
+    if values['label_weights'] is None:
+      values['label_weights'] = 1.0
+    strides = values['decoder_output_stride']
+    if strides and sorted(strides, reverse=True) != strides:
+      raise InputError(f'--decoder_output_stride={",".join(map(str, strides))}: write the strides in descending order.')
+    return super().__new__(cls, **values)
+
+  def __getnewargs_ex__(self):
+    # copy and pickle then rebuild the value from itself; the default would read the flags anew.
+    return (), self._asdict()

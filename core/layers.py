@@ -1,0 +1,138 @@
+"""Convolutions and batch norm as the backbones and the head share them.
+
+Every layer is a TF-Slim layer, so that arg scopes reach it and variables carry TF-Slim's names: `<scope>/weights`,
+`<scope>/depthwise_weights`, `<scope>/biases` and `<scope>/BatchNorm/{beta,gamma,moving_mean,moving_variance}`.
+"""
+
+from typing import NamedTuple, Optional
+
+from deeplab.core.tf_compat import slim, tf
+
+# TensorFlow's fused batch norm raises a smaller epsilon to this one, in training and in inference (spec models.md 1.5). Checkpoints
+# were trained so; it stands here so that an unfused computation gives the same numbers.
+_MIN_FUSED_EPSILON = 1.001e-5
+HEAD_BATCH_NORM_DECAY = 0.9997
+HEAD_BATCH_NORM_EPSILON = 1e-5
+
+
+class TrainingState(NamedTuple):
+  """How the network is run, in one value.
+
+  Attributes:
+    weight_decay: factor of the L2 penalty weight_decay * sum(w^2) / 2.
+    is_training: dropout and drop path act only when True.
+    fine_tune_batch_norm: whether batch norm follows the batch when training.
+    batch_norm_decay: decay of every moving average, or None for the value of each family.
+    drop_path_keep_prob: keep probability of a path of the NAS networks at the end of training.
+    total_training_steps: step at which drop path reaches that probability, or None.
+  """
+  weight_decay: float = 0.0001
+  is_training: bool = False
+  fine_tune_batch_norm: bool = False
+  batch_norm_decay: Optional[float] = None
+  drop_path_keep_prob: float = 1.0
+  total_training_steps: Optional[int] = None
+
+  @property
+  def updates_batch_norm(self):
+    return self.is_training and self.fine_tune_batch_norm
+
+
+def batch_norm_params(training, decay, epsilon):
+  """Keyword arguments of slim.batch_norm.
+
+  Args:
+    training: TrainingState; its batch_norm_decay replaces `decay` where it is set.
+    decay: the family's own decay of the moving averages.
+    epsilon: added to the variance.
+  """
+  return {
+      'is_training': training.updates_batch_norm,
+      'decay': decay if training.batch_norm_decay is None else training.batch_norm_decay,
+      'epsilon': max(epsilon, _MIN_FUSED_EPSILON),
+      'scale': True,
+      'center': True,
+  }
+
+
+def effective_kernel_size(kernel_size, rate):
+  """Side of the window that a k x k kernel of dilation `rate` covers, in pixels."""
+  return kernel_size + (kernel_size - 1) * (rate - 1)
+
+
+def fixed_padding(inputs, kernel_size, rate=1):
+  """Zero-pads height and width by what a SAME convolution of stride 1 would, whatever their size.
+
+  Args:
+    inputs: [batch, height, width, channels].
+    kernel_size: side of the square kernel.
+    rate: dilation.
+  """
+  total = effective_kernel_size(kernel_size, rate) - 1
+  before = total // 2
+  return tf.pad(inputs, [[0, 0], [before, total - before], [before, total - before], [0, 0]])
+
+
+def _with_fixed_padding(layer, inputs, kernel_size, stride, rate, scope, **kwargs):
+  """Runs `layer`, sampling from index 0 when strided, for odd and even sizes alike (spec models.md 1.4)."""
+  if stride == 1:
+    return layer(inputs, kernel_size=kernel_size, stride=1, rate=rate, padding='SAME', scope=scope, **kwargs)
+  return layer(fixed_padding(inputs, kernel_size, rate), kernel_size=kernel_size, stride=stride, rate=rate, padding='VALID',
+               scope=scope, **kwargs)
+
+
+def conv2d_same(inputs, num_outputs, kernel_size, stride=1, rate=1, scope=None, **kwargs):
+  """slim.conv2d whose strided form equals the dense one, subsampled from index 0.
+
+  Args:
+    inputs: [batch, height, width, channels].
+    num_outputs: channels of the result.
+    kernel_size: side of the square kernel.
+    stride: 1, or the step of the output in pixels (then `rate` is 1).
+    rate: dilation.
+    scope: variable scope of the layer.
+    **kwargs: to slim.conv2d.
+
+  Returns:
+    [batch, ceil(height / stride), ceil(width / stride), num_outputs].
+  """
+  return _with_fixed_padding(slim.conv2d, inputs, kernel_size, stride, rate, scope, num_outputs=num_outputs, **kwargs)
+
+
+def depthwise_conv2d(inputs, kernel_size, stride=1, rate=1, padding='SAME', scope=None, **kwargs):
+  """One kernel per channel: the depthwise half of a separable convolution, with normaliser and activation of its own.
+
+  Its weights `<scope>/depthwise_weights` [kernel, kernel, channels, 1] carry no weight decay. Other arguments as conv2d_same.
+  """
+  return slim.separable_conv2d(inputs, None, kernel_size, depth_multiplier=1, stride=stride, rate=rate, padding=padding,
+                               weights_regularizer=None, scope=scope, **kwargs)
+
+
+def depthwise_conv2d_same(inputs, kernel_size, stride=1, rate=1, scope=None, **kwargs):
+  """depthwise_conv2d whose strided form equals the dense one, subsampled from index 0."""
+  return _with_fixed_padding(depthwise_conv2d, inputs, kernel_size, stride, rate, scope, **kwargs)
+
+
+def split_separable_conv2d(inputs, filters, kernel_size=3, rate=1, weight_decay=0.00004,
+                           depthwise_weights_initializer_stddev=0.33, pointwise_weights_initializer_stddev=0.06, scope=None):
+  """Depthwise then 1x1 convolution, each with the normaliser and activation of the surrounding arg scope.
+
+  Args:
+    inputs: [batch, height, width, channels].
+    filters: channels of the result.
+    kernel_size: side of the square kernel, or (height, width).
+    rate: dilation, one number or (height, width).
+    weight_decay: L2 factor of the 1x1 weights; the depthwise weights carry none.
+    depthwise_weights_initializer_stddev: of a truncated normal.
+    pointwise_weights_initializer_stddev: of a truncated normal.
+    scope: prefix of the scopes `<scope>_depthwise` and `<scope>_pointwise`.
+
+  Returns:
+    [batch, height, width, filters].
+  """
+  net = depthwise_conv2d(inputs, kernel_size, rate=rate,
+                         weights_initializer=tf.truncated_normal_initializer(stddev=depthwise_weights_initializer_stddev),
+                         scope=scope + '_depthwise')
+  return slim.conv2d(net, filters, 1,
+                     weights_initializer=tf.truncated_normal_initializer(stddev=pointwise_weights_initializer_stddev),
+                     weights_regularizer=slim.l2_regularizer(weight_decay), scope=scope + '_pointwise')

@@ -1,0 +1,37 @@
+"""Installs DeepLab: the repository root is the package `deeplab`, `core` and `datasets` are packages inside it."""
+
+import pathlib
+
+import setuptools
+
+_TENSORFLOW_RANGE = '>=2.16,<2.22'
+
+setuptools.setup(
+    name='deeplab-slim',
+    version='1.0.0',
+    description='DeepLabv3+ training, evaluation and export in TF1 style on current TensorFlow',
+    long_description=pathlib.Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    python_requires='>=3.10,<3.14',
+    packages=['deeplab', 'deeplab.core', 'deeplab.datasets'],
+    package_dir={'deeplab': '.', 'deeplab.core': 'core', 'deeplab.datasets': 'datasets'},
+    package_data={'deeplab.core': ['*.json']},
+    install_requires=[
+        f'tensorflow{_TENSORFLOW_RANGE}',
+        f'tf-keras{_TENSORFLOW_RANGE}',
+        'tf-slim==1.1.0',
+        'numpy',
+        'absl-py',
+        'pillow',
+    ],
+    extras_require={'test': ['pytest', 'hypothesis'], 'lint': ['ruff']},
+    entry_points={
+        'console_scripts': [
+            'deeplab-train = deeplab.train:run',
+            'deeplab-eval = deeplab.eval:run',
+            'deeplab-vis = deeplab.vis:run',
+            'deeplab-export = deeplab.export_model:run',
+        ]
+    },
+)
