@@ -5,8 +5,9 @@ List flags take both forms that users know: `--atrous_rates=6,12,18` and `--atro
 
 import collections
 import json
+import re
 
-from absl import flags
+from absl import app, flags, logging
 
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
@@ -27,6 +28,13 @@ ORIGINAL_IMAGE = 'original_image'
 
 # Name of the split without labels.
 TEST_SET = 'test'
+
+# ModelOptions.nas_architecture_options when nothing special is asked for.
+NAS_DEFAULTS = {
+    'nas_stem_output_num_conv_filters': 20,
+    'nas_use_classification_head': False,
+    'nas_remove_os32_stride': False,
+}
 
 
 class _NumbersParser(flags.ArgumentParser):
@@ -91,9 +99,12 @@ flags.DEFINE_integer('divisible_by', None, 'Channel counts of mobilenet_v2 are r
 flags.DEFINE_boolean('use_bounded_activation', False, 'relu6 in place of relu in Xception, ASPP and decoder.')
 flags.DEFINE_float('batch_norm_decay', None, 'Decay of all batch norm moving averages; unset: the own value of each part of the '
                    'network, 0.95 to 0.9997.', lower_bound=0.0, upper_bound=1.0)
-flags.DEFINE_integer('nas_stem_output_num_conv_filters', 20, 'Width of the first cell of a NAS network.', lower_bound=1)
-flags.DEFINE_boolean('nas_use_classification_head', False, 'Adds the ImageNet head convolutions to a NAS network.')
-flags.DEFINE_boolean('nas_remove_os32_stride', False, 'Keeps a NAS network at output stride 16 where it would go to 32.')
+flags.DEFINE_integer('nas_stem_output_num_conv_filters', NAS_DEFAULTS['nas_stem_output_num_conv_filters'],
+                     'Width of the first cell of a NAS network.', lower_bound=1)
+flags.DEFINE_boolean('nas_use_classification_head', NAS_DEFAULTS['nas_use_classification_head'],
+                     'Adds the ImageNet head convolutions to a NAS network.')
+flags.DEFINE_boolean('nas_remove_os32_stride', NAS_DEFAULTS['nas_remove_os32_stride'],
+                     'Keeps a NAS network at output stride 16 where it would go to 32.')
 
 # Its head: ASPP, or a dense prediction cell, then a decoder.
 flags.DEFINE_boolean('add_image_level_feature', True, 'Image-level (pooled) branch of ASPP.')
@@ -159,7 +170,6 @@ _FIELDS = (
     'label_weights', 'batch_norm_decay')
 # Fields that are no plain copy of a flag.
 _DERIVED_FIELDS = ('dense_prediction_cell_config', 'nas_architecture_options')
-_NAS_FLAGS = ('nas_stem_output_num_conv_filters', 'nas_use_classification_head', 'nas_remove_os32_stride')
 _INTEGER_LISTS = ('image_pooling_crop_size', 'image_pooling_stride', 'multi_grid', 'decoder_output_stride', 'atrous_rates')
 
 
@@ -181,7 +191,7 @@ def _read_dense_prediction_cell(path):
 def _fields_from_flags():
   values = {name: flag_value(name) for name in _FIELDS[5:] if name not in _DERIVED_FIELDS}
   values['dense_prediction_cell_config'] = _read_dense_prediction_cell(flag_value('dense_prediction_cell_json'))
-  values['nas_architecture_options'] = {name: flag_value(name) for name in _NAS_FLAGS}
+  values['nas_architecture_options'] = {name: flag_value(name) for name in NAS_DEFAULTS}
   return values
 
 
@@ -228,3 +238,43 @@ class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):
   def __getnewargs_ex__(self):
     # copy and pickle then rebuild the value from itself; the default would read the flags anew.
     return (), self._asdict()
+
+
+def _explain(error):
+  """What a TensorFlow error says, without where in the graph."""
+  text = (error.message or str(error)).split('\n\t [[')[0]
+  assertion = re.search(r'assertion failed: \[(.*)\]', text, re.DOTALL)
+  if assertion:
+    return assertion.group(1).replace('\\"', '"').replace('] [', ' ')
+  return text.strip().splitlines()[-1]
+
+
+def _report(message):
+  logging.error('%s', message)
+  logging.debug('Where it happened:', exc_info=True)
+  return 1
+
+
+def run_program(main, required_flags=()):
+  """Parses the command line strictly and runs `main`; the process ends with its exit code.
+
+  What the user can put right is told in one message without a traceback (--verbosity=1 shows it), with exit code 1.
+
+  Args:
+    main: function that takes the command line left over, a list with the program's name alone.
+    required_flags: names of flags that must have a value.
+  """
+  flags.mark_flags_as_required(required_flags)
+
+  def guarded_main(argv):
+    if len(argv) > 1:
+      raise app.UsageError(f'Not a flag: {" ".join(argv[1:])}. Write --name=value.')
+    try:
+      return main(argv)
+    except InputError as error:
+      return _report(error)
+    except tf.errors.OpError as error:
+      return _report(_explain(error))
+
+  logging.set_verbosity(logging.INFO)
+  app.run(guarded_main)

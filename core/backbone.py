@@ -1,6 +1,6 @@
 """The shape of a row of the backbone table (core/feature_extractor.py)."""
 
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Sequence
 
 from deeplab.core.tf_compat import tf
 
@@ -48,12 +48,16 @@ class Backbone(NamedTuple):
     low_level: nominal output stride (4, 8, 16) -> name of the end point that the decoder takes there.
     output_strides: the values of options.output_stride that it can be built with.
     multi_grid_length: how many rates options.multi_grid must hold, or None where the network has no multi-grid.
-    honours: names of the other options (fields of ModelOptions) that only some families have and this one does.
+    honours: names of those options (fields of ModelOptions) that only some families have, and this one does.
+    fixed_divisor: number that channel counts are always rounded to a multiple of, or None where options.divisible_by rules.
+    fixed_stride: stride of the features whatever options.output_stride says, or None.
   """
   build: Callable
   scope: str
   input_norm: InputNorm
   low_level: Mapping[int, str]
   output_strides: Sequence[int] = (4, 8, 16, 32)
-  multi_grid_length: Optional[int] = None
+  multi_grid_length: int | None = None
   honours: frozenset = frozenset()
+  fixed_divisor: int | None = None
+  fixed_stride: int | None = None

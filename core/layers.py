@@ -4,15 +4,19 @@ Every layer is a TF-Slim layer, so that arg scopes reach it and variables carry 
 `<scope>/depthwise_weights`, `<scope>/biases` and `<scope>/BatchNorm/{beta,gamma,moving_mean,moving_variance}`.
 """
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
+from deeplab.core import utils
 from deeplab.core.tf_compat import slim, tf
 
 # TensorFlow's fused batch norm raises a smaller epsilon to this one, in training and in inference (spec models.md 1.5). Checkpoints
 # were trained so; it stands here so that an unfused computation gives the same numbers.
 _MIN_FUSED_EPSILON = 1.001e-5
-HEAD_BATCH_NORM_DECAY = 0.9997
-HEAD_BATCH_NORM_EPSILON = 1e-5
+# ASPP, dense prediction cell and decoder, whatever the backbone.
+_HEAD_BATCH_NORM_DECAY = 0.9997
+_HEAD_BATCH_NORM_EPSILON = 1e-5
+# The 1x1 convolution that ends ASPP and the dense prediction cell.
+CONCAT_PROJECTION_SCOPE = 'concat_projection'
 
 
 class TrainingState(NamedTuple):
@@ -29,9 +33,9 @@ class TrainingState(NamedTuple):
   weight_decay: float = 0.0001
   is_training: bool = False
   fine_tune_batch_norm: bool = False
-  batch_norm_decay: Optional[float] = None
+  batch_norm_decay: float | None = None
   drop_path_keep_prob: float = 1.0
-  total_training_steps: Optional[int] = None
+  total_training_steps: int | None = None
 
   @property
   def updates_batch_norm(self):
@@ -136,3 +140,29 @@ def split_separable_conv2d(inputs, filters, kernel_size=3, rate=1, weight_decay=
   return slim.conv2d(net, filters, 1,
                      weights_initializer=tf.truncated_normal_initializer(stddev=pointwise_weights_initializer_stddev),
                      weights_regularizer=slim.l2_regularizer(weight_decay), scope=scope + '_pointwise')
+
+
+def head_arg_scope(training, activation_fn=tf.nn.relu):
+  """Arg scope of ASPP, dense prediction cell and decoder: SAME convolutions with L2 decay, batch norm and `activation_fn`."""
+  with slim.arg_scope(
+      [slim.conv2d, slim.separable_conv2d],
+      weights_regularizer=slim.l2_regularizer(training.weight_decay),
+      activation_fn=activation_fn,
+      normalizer_fn=slim.batch_norm,
+      normalizer_params=batch_norm_params(training, _HEAD_BATCH_NORM_DECAY, _HEAD_BATCH_NORM_EPSILON),
+      padding='SAME',
+      stride=1) as arg_scope:
+    return arg_scope
+
+
+def pooling_window(options, scale):
+  """(height, width) of the pooling window on features `scale` times as large as the crop."""
+  crop_size = options.image_pooling_crop_size or options.crop_size
+  return [utils.scale_dimension(side, scale) for side in crop_size]
+
+
+def feature_size(features, options):
+  """(height, width) that all branches must have: that of the crop at the output stride."""
+  if options.crop_size is None:
+    return tf.unstack(tf.shape(features)[1:3])
+  return [utils.scale_dimension(side, 1.0 / options.output_stride) for side in options.crop_size]

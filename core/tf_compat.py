@@ -7,6 +7,7 @@ from here, so that no module can build a graph before graph mode is set.
 import importlib
 import os
 import sys
+import warnings
 
 # Read once, when TensorFlow is imported: tf.layers, on which TF-Slim builds, exists only in the Keras 2 of the tf-keras package.
 os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
@@ -22,6 +23,9 @@ def _import_tensorflow():
   version = tuple(int(part) for part in tensorflow_v1.__version__.split('.')[:2])
   if version < (2, 16):
     raise ImportError(f'DeepLab needs TensorFlow 2.16 to 2.21, found {tensorflow_v1.__version__}.')
+  # TF1 interfaces are what this project is about; TensorFlow would warn of each at every start.
+  tensorflow_v1.logging.set_verbosity(tensorflow_v1.logging.ERROR)
+  warnings.filterwarnings('ignore', message='.*layer.apply. is deprecated')
   tensorflow_v1.disable_v2_behavior()
   # Reads of resource variables are ordered by the graph, which XLA and parameter servers rely on; checkpoints are the same.
   tensorflow_v1.enable_resource_variables()

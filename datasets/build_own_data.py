@@ -1,0 +1,107 @@
+"""Converts own images and labels to records; the data set then describes itself, and no code is edited.
+
+    python -m deeplab.datasets.build_own_data --image_folder=images --label_folder=labels --output_dir=tfrecord
+
+An image `x.jpg` (or .jpeg, .png) belongs to the label `x.png`. Without --list_folder, a part of the images becomes the split
+`val` and the others `train`.
+"""
+
+import random
+
+import numpy as np
+from absl import flags
+
+from deeplab import common
+from deeplab.core.errors import InputError
+from deeplab.datasets import build_data, dataset_info, image_files
+
+FLAGS = flags.FLAGS
+
+_NUM_SHARDS = 4
+# Of the draw of the split `val`: the same images give the same splits.
+_SPLIT_SEED = 0
+
+
+def _define_flags():
+  build_data.define_flags(output_dir='./tfrecord')
+  flags.DEFINE_string('image_folder', None, 'Folder of the images.')
+  flags.DEFINE_string('label_folder', None, 'Folder of the labels.')
+  flags.DEFINE_string('list_folder', None, 'Folder of <split>.txt, one name per line; unset: --val_fraction decides.')
+  flags.DEFINE_float('val_fraction', 0.1, 'Part of the images that becomes the split val.', lower_bound=0.0, upper_bound=0.9)
+  flags.DEFINE_string('dataset_name', 'own_data', 'Name of the data set.')
+  flags.DEFINE_integer('num_classes', None, 'Number of classes; unset: the number of --class_names, or the largest label value '
+                       'plus 1.', lower_bound=2, upper_bound=dataset_info.MAX_CLASSES)
+  flags.DEFINE_integer('ignore_label', 255, 'Label value of pixels that do not count; the background is a class and does.',
+                       lower_bound=0, upper_bound=255)
+  flags.DEFINE_list('class_names', None, 'Names of the classes in the order of their values, comma separated.')
+
+
+def split_pairs(pairs, val_fraction):
+  """Draws the split `val`.
+
+  Args:
+    pairs: list of Pair.
+    val_fraction: its share; of more than 0, at least one pair comes into it.
+
+  Returns:
+    Dict, 'train' and, unless it is empty, 'val' -> list of Pair.
+  """
+  pairs = list(pairs)
+  random.Random(_SPLIT_SEED).shuffle(pairs)
+  num_val = max(1, round(len(pairs) * val_fraction)) if val_fraction and len(pairs) > 1 else 0
+  splits = {'train': pairs[num_val:], 'val': pairs[:num_val]}
+  return splits if num_val else {'train': pairs}
+
+
+def count_classes(pairs, ignore_label, color_table=None):
+  """Number of classes by the labels: the largest value plus 1.
+
+  Args:
+    pairs: list of Pair; a label that cannot be read is left to the conversion to report.
+    ignore_label: value that is no class.
+    color_table: dict (red, green, blue) -> value, or None.
+
+  Returns:
+    Number of classes.
+
+  Raises:
+    ValueError: the labels hold fewer than two classes.
+  """
+
+  def values(pair):
+    try:
+      return image_files.read_label(pair.label, color_table).counts > 0
+    except InputError:
+      return np.zeros(256, bool)
+
+  present = np.any(list(build_data.parallel_map(values, [pair for pair in pairs if pair.label])), axis=0)
+  classes = [value for value in np.flatnonzero(present).tolist() if value != ignore_label]
+  if max(classes, default=0) < 1:
+    raise InputError(f'The labels hold {np.flatnonzero(present).tolist() or "nothing that can be read"}, and {ignore_label} is '
+                     'the ignored value: fewer than two classes are left. Number the classes 0, 1, ..., or set --ignore_label '
+                     'or --num_classes.')
+  return max(classes) + 1
+
+
+def _num_classes(splits, color_table):
+  named = len(FLAGS.class_names) if FLAGS.class_names else None
+  if FLAGS.num_classes and named and named != FLAGS.num_classes:
+    raise InputError(f'--num_classes={FLAGS.num_classes}, but --class_names holds {named} names.')
+  return FLAGS.num_classes or named or count_classes(sum(splits.values(), []), FLAGS.ignore_label, color_table)
+
+
+def main(unused_argv):
+  color_table = image_files.read_color_table(FLAGS.color_table)
+  if FLAGS.list_folder:
+    splits = build_data.pairs_of_lists(FLAGS.list_folder, FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format)
+  else:
+    splits = split_pairs(build_data.pairs_of_folders(FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format),
+                         FLAGS.val_fraction)
+  descriptor = dataset_info.describe(FLAGS.dataset_name, _num_classes(splits, color_table), FLAGS.ignore_label,
+                                     class_names=FLAGS.class_names)
+  build_data.build(splits, descriptor, FLAGS.output_dir, _NUM_SHARDS, FLAGS.skip_broken, color_table)
+
+
+if __name__ == '__main__':
+  _define_flags()
+  common.run_program(main, required_flags=['image_folder', 'label_folder'])

@@ -1,0 +1,235 @@
+"""Writes a trained checkpoint as a model that runs elsewhere: frozen graph, SavedModel, TFLite file.
+
+python export_model.py --checkpoint_path=... --export_path=out/frozen_inference_graph.pb
+
+Frozen graph and SavedModel take an image of any size that fits into --crop_size (after resizing, if asked for):
+    ImageTensor              uint8 [1, height, width, 3], RGB
+    SemanticPredictions      int32 [1, height, width]
+    SemanticProbabilities    float32 [1, height, width, classes]
+The TFLite file takes and gives the crop itself; smaller images are padded on the right and below by who calls it:
+    ImageTensor              uint8 [1, crop height, crop width, 3], RGB
+    SemanticPredictions      int32 or uint8 [1, crop height, crop width]
+"""
+
+import contextlib
+import os
+
+from absl import flags, logging
+
+from deeplab import common, model
+from deeplab.core import checkpoint, feature_extractor, input_preprocess, run_options
+from deeplab.core.errors import InputError
+from deeplab.core.tf_compat import tf
+
+FLAGS = flags.FLAGS
+
+common.define_network_flags()
+
+flags.DEFINE_string('checkpoint_path', None, 'Prefix of the checkpoint, or its folder.')
+flags.DEFINE_integer('num_classes', None, 'Number of classes; unset: that of the checkpoint.', lower_bound=1)
+common.define_numbers('crop_size', [513, 513], 'height,width of the network input in pixels; larger images are refused.')
+common.define_numbers('inference_scales', [1.0], 'Scales at which an image is seen; their probabilities are averaged.', float)
+flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.')
+
+# Output; at least one of the three.
+flags.DEFINE_string('export_path', None, 'File for the frozen graph, for example out/frozen_inference_graph.pb.')
+flags.DEFINE_string('saved_model_dir', None, 'Folder for a SavedModel with the signature serving_default.')
+flags.DEFINE_string('tflite_path', None, 'File for a TFLite model, for example out/model.tflite.')
+flags.DEFINE_boolean('save_inference_graph', False, 'Also write inference_graph.pbtxt beside the frozen graph.')
+flags.DEFINE_enum('tflite_weights', 'float32', ['float32', 'float16', 'int8'], 'How the TFLite file holds its weights; with int8 '
+                  '(dynamic range) it computes in 8 bits, activations scaled on the fly.')
+flags.DEFINE_enum('tflite_label_dtype', 'int32', ['int32', 'uint8'], 'Numbers in which the TFLite model gives labels.')
+
+INPUT_NAME = 'ImageTensor'
+LABELS_NAME = 'SemanticPredictions'
+PROBABILITIES_NAME = 'SemanticProbabilities'
+_RAW_LABELS_NAME = 'RawSemanticPredictions'
+_RAW_PROBABILITIES_NAME = 'RawSemanticProbabilities'
+_GRAPH_TEXT_FILE = 'inference_graph.pbtxt'
+_SAVED_MODEL_FILE = 'saved_model.pb'
+
+
+def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=False):
+  """Builds image -> prediction in the default graph, with the names of the module's docstring.
+
+  Args:
+    checkpoint_options: run_options.CheckpointOptions; its crop size is known.
+    scales: scales at which the image is seen.
+    add_flipped_images: whether each scale is seen mirrored, too.
+
+  Returns:
+    (image, labels, probabilities), tensors. Running them raises InvalidArgumentError for an image larger than the crop.
+  """
+  options = checkpoint_options.model_options
+  image = tf.placeholder(tf.uint8, [1, None, None, 3], name=INPUT_NAME)
+  resized, padded, _ = input_preprocess.preprocess_image_and_label(
+      tf.squeeze(image, [0]), None, *options.crop_size, is_training=False, image_name=INPUT_NAME,
+      pad_pixel=feature_extractor.mean_pixel(options.model_variant), **checkpoint_options.resize)
+  labels, probabilities = _predict(tf.expand_dims(padded, 0), checkpoint_options, scales, add_flipped_images)
+  labels = tf.cast(labels, tf.float32, name=_RAW_LABELS_NAME)
+  probabilities = tf.identity(probabilities, name=_RAW_PROBABILITIES_NAME)
+
+  size = tf.shape(image)[1:3]
+  height, width = tf.unstack(tf.shape(resized)[:2])
+  labels = tf.image.resize_nearest_neighbor(labels[:, :height, :width, tf.newaxis], size, align_corners=True)
+  labels = tf.cast(tf.squeeze(labels, [3]), tf.int32, name=LABELS_NAME)
+  probabilities = tf.image.resize_bilinear(probabilities[:, :height, :width], size, align_corners=True, name=PROBABILITIES_NAME)
+  return image, labels, probabilities
+
+
+def build_tflite_graph(checkpoint_options, scales=(1.0,), add_flipped_images=False, label_dtype=tf.int32):
+  """Builds crop -> labels in the default graph; every shape in it is fixed. Arguments as build_inference_graph.
+
+  Returns:
+    (image, labels), tensors.
+
+  Raises:
+    ValueError: `label_dtype` cannot hold all classes.
+  """
+  options = checkpoint_options.model_options
+  num_classes = options.outputs_to_num_classes[common.OUTPUT_TYPE]
+  if num_classes - 1 > label_dtype.max:
+    raise InputError(f'--tflite_label_dtype={label_dtype.name} holds at most {label_dtype.max + 1} classes, the network has '
+                     f'{num_classes}; use int32.')
+  image = tf.placeholder(tf.uint8, [1, *options.crop_size, 3], name=INPUT_NAME)
+  labels, _ = _predict(tf.cast(image, tf.float32), checkpoint_options, scales, add_flipped_images)
+  return image, tf.cast(labels, label_dtype, name=LABELS_NAME)
+
+
+def _predict(images, checkpoint_options, scales, add_flipped_images):
+  if list(scales) == [1.0] and not add_flipped_images:
+    predictions = model.predict_labels(images, checkpoint_options.model_options, checkpoint_options.image_pyramid)
+  else:
+    predictions = model.predict_labels_multi_scale(images, checkpoint_options.model_options, scales, add_flipped_images)
+  return predictions[common.OUTPUT_TYPE], predictions[common.OUTPUT_TYPE + model.PROB_SUFFIX]
+
+
+@contextlib.contextmanager
+def _restored_session(prefix):
+  """A session on the default graph with the variables of a checkpoint."""
+  run_options.check_variables(prefix, tf.global_variables())
+  with tf.Session() as session:
+    tf.train.Saver().restore(session, prefix)
+    yield session
+
+
+def _write(path, content):
+  """Writes a file in one step, so that a broken run leaves none that is half."""
+  tf.io.gfile.makedirs(os.path.dirname(path) or '.')
+  with tf.io.gfile.GFile(path + '.tmp', 'wb') as new_file:
+    new_file.write(content)
+  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+  logging.info('Wrote %s, %.1f MB.', path, len(content) / 1e6)
+
+
+def write_frozen_graph(session, path):
+  """Writes the inference graph of a session with its variables as constants, not tied to a device."""
+  graph_def = session.graph.as_graph_def()
+  for node in graph_def.node:
+    node.device = ''
+  frozen = tf.graph_util.convert_variables_to_constants(session, graph_def, [LABELS_NAME, PROBABILITIES_NAME])
+  _write(path, frozen.SerializeToString())
+
+
+def write_graph_text(graph, frozen_graph_path):
+  """Writes the graph with its variables as text beside the frozen one."""
+  text = str(graph.as_graph_def())
+  _write(os.path.join(os.path.dirname(frozen_graph_path), _GRAPH_TEXT_FILE), text.encode())
+
+
+def write_saved_model(session, inputs, outputs, folder):
+  """Writes a SavedModel; one that is there is replaced.
+
+  Args:
+    session: session on the inference graph.
+    inputs: input tensors; the signature calls each by its own name.
+    outputs: output tensors, likewise.
+    folder: where to.
+  """
+  signature = tf.saved_model.predict_signature_def({tensor.op.name: tensor for tensor in inputs},
+                                                   {tensor.op.name: tensor for tensor in outputs})
+  new_folder = folder.rstrip('/') + '.tmp'
+  for old_folder in (new_folder, folder):
+    if tf.io.gfile.exists(old_folder):
+      tf.io.gfile.rmtree(old_folder)
+  builder = tf.saved_model.Builder(new_folder)
+  builder.add_meta_graph_and_variables(
+      session, [tf.saved_model.tag_constants.SERVING],
+      {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature}, strip_default_attrs=True)
+  builder.save()
+  tf.io.gfile.rename(new_folder, folder)
+  logging.info('Wrote the SavedModel %s.', folder)
+
+
+def convert_to_tflite(session, image, labels, weights='float32'):
+  """Converts the graph between two tensors to a TFLite model of built-in operations alone.
+
+  Args:
+    session: session with the variables.
+    image: input tensor.
+    labels: output tensor.
+    weights: 'float32'; 'float16'; or 'int8', whose activations are quantised on the fly.
+
+  Returns:
+    Bytes of the model.
+  """
+  converter = tf.lite.TFLiteConverter.from_session(session, [image], [labels])
+  if weights != 'float32':
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+  if weights == 'float16':
+    converter.target_spec.supported_types = [tf.float16]
+  return converter.convert()
+
+
+def _check_outputs():
+  """Refuses values that cannot be right, before any work."""
+  if not (FLAGS.export_path or FLAGS.saved_model_dir or FLAGS.tflite_path):
+    raise InputError('Nothing to export: give --export_path (frozen graph), --saved_model_dir or --tflite_path.')
+  if FLAGS.save_inference_graph and not FLAGS.export_path:
+    raise InputError(f'--save_inference_graph writes {_GRAPH_TEXT_FILE} beside the frozen graph; give its --export_path, too.')
+  for name in ('export_path', 'tflite_path'):
+    if FLAGS[name].value and tf.io.gfile.isdir(FLAGS[name].value):
+      raise InputError(f'--{name}={FLAGS[name].value} is a folder; give the name of a file.')
+  folder = FLAGS.saved_model_dir
+  if folder and tf.io.gfile.exists(folder) and not tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL_FILE)):
+    raise InputError(f'--saved_model_dir={folder} exists and is no SavedModel; give a new folder.')
+
+
+def _export_graphs(prefix, checkpoint_options):
+  with tf.Graph().as_default() as graph:
+    image, labels, probabilities = build_inference_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images)
+    with _restored_session(prefix) as session:
+      if FLAGS.export_path:
+        write_frozen_graph(session, FLAGS.export_path)
+      if FLAGS.saved_model_dir:
+        write_saved_model(session, [image], [labels, probabilities], FLAGS.saved_model_dir)
+    if FLAGS.save_inference_graph:
+      write_graph_text(graph, FLAGS.export_path)
+
+
+def _export_tflite(prefix, checkpoint_options):
+  with tf.Graph().as_default():
+    image, labels = build_tflite_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images,
+                                       tf.as_dtype(FLAGS.tflite_label_dtype))
+    with _restored_session(prefix) as session:
+      _write(FLAGS.tflite_path, convert_to_tflite(session, image, labels, FLAGS.tflite_weights))
+
+
+def main(unused_argv):
+  _check_outputs()
+  prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
+  checkpoint_options = run_options.model_options_for_checkpoint(
+      prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))
+  if FLAGS.export_path or FLAGS.saved_model_dir:
+    _export_graphs(prefix, checkpoint_options)
+  if FLAGS.tflite_path:
+    _export_tflite(prefix, checkpoint_options)
+
+
+def run():
+  """Entry of the program."""
+  common.run_program(main, ['checkpoint_path'])
+
+
+if __name__ == '__main__':
+  run()

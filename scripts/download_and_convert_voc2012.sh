@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Downloads PASCAL VOC 2012 (2 GB) and converts it to records in $WORK_DIR/tfrecord.
+#
+#   bash scripts/download_and_convert_voc2012.sh
+#
+# Started again, it goes on with a download that broke off, and leaves out what is done. An own copy of the data set, or a link to
+# one, may lie in $WORK_DIR/VOCdevkit; nothing is downloaded then.
+# Settings: WORK_DIR (./pascal_voc_seg), URL of the archive, PYTHON (python3).
+set -euo pipefail
+
+REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+WORK_DIR="${WORK_DIR:-./pascal_voc_seg}"
+URL="${URL:-http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar}"
+PYTHON="${PYTHON:-python3}"
+
+ARCHIVE="$WORK_DIR/$(basename "$URL")"
+ROOT="$WORK_DIR/VOCdevkit/VOC2012"
+
+mkdir -p "$WORK_DIR"
+if [[ ! -e "$WORK_DIR/VOCdevkit" ]]; then
+  if [[ ! -e "$ARCHIVE" ]]; then
+    echo "Downloading $URL"
+    curl --fail --location --retry 3 --continue-at - --output "$ARCHIVE.part" "$URL"
+    mv "$ARCHIVE.part" "$ARCHIVE"
+  fi
+  # Unpacked under another name, so that the folder is there only when it is whole.
+  echo "Unpacking $ARCHIVE"
+  rm -rf "$WORK_DIR/unpacking"
+  mkdir "$WORK_DIR/unpacking"
+  tar --extract --file "$ARCHIVE" --directory "$WORK_DIR/unpacking"
+  mv "$WORK_DIR/unpacking/VOCdevkit" "$WORK_DIR/VOCdevkit"
+  rmdir "$WORK_DIR/unpacking"
+fi
+
+# The converter reads labels with colour map as well; the gray ones are for other programs.
+"$PYTHON" "$REPOSITORY/datasets/remove_gt_colormap.py" \
+  --original_gt_folder="$ROOT/SegmentationClass" \
+  --output_dir="$ROOT/SegmentationClassRaw"
+"$PYTHON" "$REPOSITORY/datasets/build_voc2012_data.py" \
+  --image_folder="$ROOT/JPEGImages" \
+  --semantic_segmentation_folder="$ROOT/SegmentationClassRaw" \
+  --list_folder="$ROOT/ImageSets/Segmentation" \
+  --output_dir="$WORK_DIR/tfrecord"
+echo "Records: $WORK_DIR/tfrecord"

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs the package in .venv and runs its tests.
+#
+#   bash scripts/run_tests.sh          everything but the slowest networks
+#   bash scripts/run_tests.sh --full   everything
+#   bash scripts/run_tests.sh ARGS     the arguments go to pytest
+set -euo pipefail
+# shellcheck source=environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+prepare_environment '[test]'
+cd "${REPOSITORY}"
+if [[ "${1:-}" == --full ]]; then
+  shift
+  exec python -m pytest "$@"
+fi
+exec python -m pytest -m 'not full' "$@"
