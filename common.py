@@ -4,8 +4,13 @@ List flags take both forms that users know: `--atrous_rates=6,12,18` and `--atro
 """
 
 import collections
+import difflib
 import json
+import math
+import pathlib
 import re
+import signal
+import sys
 
 from absl import app, flags, logging
 
@@ -26,6 +31,9 @@ IMAGE_NAME = 'image_name'
 LABEL = 'label'
 ORIGINAL_IMAGE = 'original_image'
 
+# Files that define flags of the programs.
+_SOURCES_OF_FLAGS = ('common.py', 'train_flags.py', 'eval.py', 'vis.py', 'export_model.py')
+
 # Name of the split without labels.
 TEST_SET = 'test'
 
@@ -37,36 +45,85 @@ NAS_DEFAULTS = {
 }
 
 
-class _NumbersParser(flags.ArgumentParser):
-  """Parses '6,12,18' into [6, 12, 18]."""
+class _ListParser(flags.ArgumentParser):
+  """Parses '6,12,18' into [6, 12, 18]; whole numbers are above 0, others 0 or more."""
 
-  def __init__(self, number_type):
-    self._number_type = number_type
+  def __init__(self, item_type, words=()):
+    self._item_type = item_type
+    self._words = words
     self.syntactic_help = 'comma separated, or the flag repeated'
 
   def parse(self, argument):
     if not isinstance(argument, str):
       return argument if isinstance(argument, (list, tuple)) else [argument]
+    return [self._parse_item(item.strip(), argument) for item in argument.split(',') if item.strip()]
+
+  def _parse_item(self, item, argument):
+    if self._item_type is str or item in self._words:
+      return item
     try:
-      return [self._number_type(item) for item in argument.split(',') if item.strip()]
-    except ValueError as error:
-      kind = 'whole numbers' if self._number_type is int else 'numbers'
-      raise ValueError(f'{argument!r} is not a list of {kind}; write for example 6,12,18') from error
+      number = self._item_type(item)
+    except ValueError:
+      number = math.nan
+    if self._item_type is int and number >= 1 or self._item_type is float and 0 <= number < math.inf:
+      return number
+    wanted = 'whole numbers above 0, such as 6,12,18' if self._item_type is int else 'numbers not below 0, such as 0.5,1.0'
+    raise ValueError(f'{argument!r} is not a list of {wanted}' + ''.join(f', nor the word {word}' for word in self._words))
 
   def flag_type(self):
-    return f'list of {self._number_type.__name__}'
+    return f'list of {self._item_type.__name__}'
 
 
-class _NumbersFlag(flags.MultiFlag):
+class _ListFlag(flags.MultiFlag):
   """A list flag whose occurrences are joined."""
 
   def _parse(self, arguments):
-    return [number for numbers in super()._parse(arguments) for number in numbers]
+    return [item for items in super()._parse(arguments) for item in items]
 
 
-def define_numbers(name, default, help_text, number_type=int):
-  """Defines a flag that holds a list of numbers, given comma separated or repeated."""
-  flags.DEFINE_flag(_NumbersFlag(_NumbersParser(number_type), flags.ArgumentSerializer(), name, default, help_text))
+def define_numbers(name, default, help_text, number_type=int, words=()):
+  """Defines a flag that holds a list, given comma separated or repeated.
+
+  Args:
+    name: name of the flag.
+    default: list, or None.
+    help_text: what it is for.
+    number_type: int (above 0), float (not below 0), or str for texts.
+    words: texts that may stand in place of a number.
+  """
+  flags.DEFINE_flag(_ListFlag(_ListParser(number_type, words), flags.ArgumentSerializer(), name, default, help_text))
+
+
+class _SwitchParser(flags.ArgumentParser):
+  """Parses the forms of a boolean flag, and one word beside them."""
+
+  def __init__(self, word):
+    self._word = word
+    self._boolean = flags.BooleanParser()
+    self.syntactic_help = f'true, false or {word}'
+
+  def parse(self, argument):
+    if argument == self._word:
+      return argument
+    try:
+      return self._boolean.parse(argument)
+    except ValueError as error:
+      raise ValueError(f'choose one of: true, false, {self._word}') from error
+
+  def flag_type(self):
+    return f'bool or {self._word}'
+
+
+class _SwitchFlag(flags.Flag):
+  """A flag that is also set by --name and --noname."""
+
+  def serialize(self):
+    return f'--{self.name}={str(self.value).lower()}'
+
+
+def define_switch(name, default, word, help_text):
+  """Defines a flag that is True, False or `word`: --name, --noname, --name=true, --name=false, --name=word."""
+  flags.DEFINE_flag(_SwitchFlag(_SwitchParser(word), flags.ArgumentSerializer(), name, default, help_text, boolean=True))
 
 
 def parse_size(numbers, flag_name):
@@ -77,7 +134,8 @@ def parse_size(numbers, flag_name):
   """
   size = [int(number) for number in numbers]
   if len(size) not in (1, 2) or min(size) < 1:
-    raise InputError(f'--{flag_name}={",".join(map(str, size))}: give height,width or one number for a square, in pixels, above 0.')
+    raise InputError(f'--{flag_name}={",".join(map(str, size))}: give height,width or one number for a square, in pixels above '
+                     '0.')
   return [size[0], size[-1]]
 
 
@@ -92,10 +150,12 @@ flags.DEFINE_boolean('keep_aspect_ratio', True, 'Whether a resized image keeps i
 flags.DEFINE_string('model_variant', 'mobilenet_v2', 'Backbone; README.md has the table of names.')
 define_numbers('image_pyramid', None, 'Input scales whose logits are merged, for example 0.5,1.0,1.5.', float)
 flags.DEFINE_enum('merge_method', 'max', ['max', 'avg'], 'How the logits of the image pyramid are merged.')
-flags.DEFINE_integer('logits_kernel_size', 1, 'Kernel of the logits convolution; above 1 only without ASPP batch norm.', lower_bound=1)
+flags.DEFINE_integer('logits_kernel_size', 1, 'Kernel of the logits convolution; above 1 only without ASPP batch norm.',
+                     lower_bound=1)
 define_numbers('multi_grid', None, 'Rate multipliers of the last block of ResNet and Xception, for example 1,2,4.')
 flags.DEFINE_float('depth_multiplier', 1.0, 'Width of a MobileNet, relative to its published one.', lower_bound=0.0)
-flags.DEFINE_integer('divisible_by', None, 'Channel counts of mobilenet_v2 are rounded to a multiple of this number.', lower_bound=1)
+flags.DEFINE_integer('divisible_by', None, 'Channel counts of mobilenet_v2 are rounded to a multiple of this number.',
+                     lower_bound=1)
 flags.DEFINE_boolean('use_bounded_activation', False, 'relu6 in place of relu in Xception, ASPP and decoder.')
 flags.DEFINE_float('batch_norm_decay', None, 'Decay of all batch norm moving averages; unset: the own value of each part of the '
                    'network, 0.95 to 0.9997.', lower_bound=0.0, upper_bound=1.0)
@@ -121,12 +181,13 @@ define_numbers('decoder_output_stride', None, 'Strides of the low-level features
 flags.DEFINE_boolean('decoder_use_separable_conv', True, 'Separable convolutions in the decoder.')
 flags.DEFINE_boolean('decoder_use_sum_merge', False, 'The decoder adds the features in place of joining them.')
 flags.DEFINE_integer('decoder_filters', 256, 'Channels of the decoder.', lower_bound=1)
-flags.DEFINE_boolean('decoder_output_is_logits', False, 'The decoder output is the logits; then --decoder_filters is the number of '
-                     'classes.')
+flags.DEFINE_boolean('decoder_output_is_logits', False, 'The decoder output is the logits; then --decoder_filters is the number '
+                     'of classes.')
 flags.DEFINE_boolean('prediction_with_upsampled_logits', True, 'Predict from logits at image size; else resize the prediction.')
 
 # Of the loss, but a field of ModelOptions.
-define_numbers('label_weights', None, 'Loss weight of each class, for example 1,10; unset: 1 for all.', float)
+define_numbers('label_weights', None, 'Loss weight of each class, for example 1,10; auto: inverse to its share of the labelled '
+               'pixels; unset: 1 for all.', float, words=('auto',))
 
 
 def define_network_flags():
@@ -146,6 +207,8 @@ def define_data_flags():
   flags.DEFINE_string('dataset', 'pascal_voc_seg', 'Name of the data set.')
   flags.DEFINE_string('dataset_dir', None, 'Folder of the TFRecord files.')
   flags.DEFINE_string('master', '', 'Address of the TensorFlow server to use; empty: this process.')
+  flags.DEFINE_boolean('gpu_memory_growth', False, 'Take GPU memory as it is needed, so that several programs can share a GPU; '
+                       'else all at once.')
 
 
 def define_evaluation_flags():
@@ -240,6 +303,64 @@ class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):
     return (), self._asdict()
 
 
+def session_config():
+  """Settings of a session: ops that a GPU lacks run on the CPU, and GPU memory is taken as --gpu_memory_growth says."""
+  return tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=FLAGS.gpu_memory_growth))
+
+
+def flags_in_force():
+  """All flags of the program that have a value, given or by default: lines for a file that --flagfile takes."""
+  ours = [flag for module, module_flags in FLAGS.flags_by_module_dict().items() if not module.startswith('absl.')
+          for flag in module_flags if flag.value is not None]
+  return [line for flag in sorted(ours, key=lambda flag: flag.name) for line in flag.serialize().splitlines()]
+
+
+def _flags_of_all_programs():
+  """Names of the flags of every program, read from their source: none has to import the others."""
+  sources = [(pathlib.Path(__file__).parent / name).read_text(encoding='utf-8') for name in _SOURCES_OF_FLAGS]
+  return set(re.findall(r"(?:DEFINE_|\bdefine_)\w+\(\s*'(\w+)'", ''.join(sources)))
+
+
+def _describe_unknown(name, known):
+  close = difflib.get_close_matches(name.lower(), known, n=1)
+  return f'Unknown flag --{name}' + (f'; did you mean --{close[0]}?' if close else '. --help lists the flags.')
+
+
+def _refuse_left_over(arguments):
+  """Refuses what is no flag of this program, except flags of the other ones, which users keep in one list."""
+  known = _flags_of_all_programs()
+  without_effect, may_be_value = [], False
+  for argument in arguments:
+    if argument.startswith('-'):
+      name, equals, _ = argument.lstrip('-').partition('=')
+      if name not in known and name.removeprefix('no') not in known:
+        raise InputError(_describe_unknown(name, known.union(FLAGS)))
+      without_effect.append(f'--{name}')
+      may_be_value = not equals
+    elif may_be_value:
+      may_be_value = False
+    else:
+      raise InputError(f'Not a flag: {argument}. Write --name=value.')
+  if without_effect:
+    logging.warning('%s: of another program, no effect here.', ', '.join(without_effect))
+
+
+def _parse_command_line(argv, required_flags):
+  """Parses all of it or raises an error whose text says what is wrong."""
+  # Flags behind a word that is none are parsed, too.
+  FLAGS.set_gnu_getopt()
+  left_over = FLAGS(argv, known_only=True)[1:]
+  if left_over:
+    _refuse_left_over(left_over)
+  missing = [f'--{name}' for name in required_flags if FLAGS[name].value is None]
+  if missing:
+    raise InputError(f'{" and ".join(missing)} must be given. --help lists the flags.')
+  for name in FLAGS:
+    if isinstance(FLAGS[name].value, float) and not math.isfinite(FLAGS[name].value):
+      raise InputError(f'--{name}={FLAGS[name].value} is no finite number.')
+  return argv[:1]
+
+
 def _explain(error):
   """What a TensorFlow error says, without where in the graph."""
   text = (error.message or str(error)).split('\n\t [[')[0]
@@ -258,23 +379,33 @@ def _report(message):
 def run_program(main, required_flags=()):
   """Parses the command line strictly and runs `main`; the process ends with its exit code.
 
-  What the user can put right is told in one message without a traceback (--verbosity=1 shows it), with exit code 1.
+  What the user can put right is told in one message without a traceback (--verbosity=1 shows it), with exit code 1; Ctrl-C gives
+  exit code 130. Flags of the other programs are no error: a warning says that they have no effect.
 
   Args:
     main: function that takes the command line left over, a list with the program's name alone.
     required_flags: names of flags that must have a value.
   """
-  flags.mark_flags_as_required(required_flags)
+  def parse(argv):
+    try:
+      return _parse_command_line(argv, required_flags)
+    except (flags.Error, ValueError) as error:
+      sys.exit(_report(error))
 
   def guarded_main(argv):
-    if len(argv) > 1:
-      raise app.UsageError(f'Not a flag: {" ".join(argv[1:])}. Write --name=value.')
     try:
       return main(argv)
     except InputError as error:
       return _report(error)
     except tf.errors.OpError as error:
       return _report(_explain(error))
+    except KeyboardInterrupt:
+      logging.error('Interrupted.')
+      return 128 + signal.SIGINT
 
   logging.set_verbosity(logging.INFO)
-  app.run(guarded_main)
+  app.run(guarded_main, flags_parser=parse)
+
+
+# Helpers above that define a flag do so for the module that calls them, whose --help then lists it.
+flags.disclaim_key_flags()

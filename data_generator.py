@@ -68,27 +68,14 @@ class Dataset:
     if model_variant is None:
       logging.warning('No model_variant is given: images are padded with the ImageNet mean.')
     descriptor = dataset_info.get_descriptor(dataset_name, dataset_dir)
-    self.dataset_name = dataset_name
-    self.split_name = split_name
-    self.dataset_dir = dataset_dir
-    self.batch_size = batch_size
-    self.crop_size = crop_size
-    self.min_resize_value = min_resize_value
-    self.max_resize_value = max_resize_value
-    self.resize_factor = resize_factor
-    self.min_scale_factor = min_scale_factor
-    self.max_scale_factor = max_scale_factor
-    self.scale_factor_step_size = scale_factor_step_size
-    self.model_variant = model_variant
-    self.num_readers = num_readers
-    self.is_training = is_training
-    self.should_shuffle = should_shuffle
-    self.should_repeat = should_repeat
-    self.keep_aspect_ratio = keep_aspect_ratio
-    self.seed = seed
-    self.num_replicas = num_replicas
-    self.replica_index = replica_index
-    self.num_parallel_calls = num_parallel_calls
+    self.dataset_name, self.split_name, self.dataset_dir = dataset_name, split_name, dataset_dir
+    self.batch_size, self.crop_size, self.model_variant = batch_size, crop_size, model_variant
+    self.min_resize_value, self.max_resize_value, self.resize_factor = min_resize_value, max_resize_value, resize_factor
+    self.min_scale_factor, self.max_scale_factor = min_scale_factor, max_scale_factor
+    self.scale_factor_step_size, self.keep_aspect_ratio = scale_factor_step_size, keep_aspect_ratio
+    self.is_training, self.should_shuffle, self.should_repeat = is_training, should_shuffle, should_repeat
+    self.seed, self.num_replicas, self.replica_index = seed, num_replicas, replica_index
+    self.num_readers, self.num_parallel_calls = num_readers, num_parallel_calls
     self.with_label = with_label and split_name != common.TEST_SET
     self.with_original_image = with_original_image and not is_training
     self.num_of_classes = descriptor.num_classes
@@ -153,12 +140,9 @@ class Dataset:
         image, label, self.crop_size[0], self.crop_size[1], self.min_resize_value, self.max_resize_value, self.resize_factor,
         self.min_scale_factor, self.max_scale_factor, self.scale_factor_step_size, self.ignore_label, self.is_training,
         self._pad_pixel, self.keep_aspect_ratio, record.name, seed)
-    sample = {common.IMAGE: image, common.IMAGE_NAME: record.name, common.HEIGHT: height, common.WIDTH: width}
-    if label is not None:
-      sample[common.LABEL] = label
-    if self.with_original_image:
-      sample[common.ORIGINAL_IMAGE] = original_image
-    return sample
+    sample = {common.IMAGE: image, common.LABEL: label, common.IMAGE_NAME: record.name, common.HEIGHT: height,
+              common.WIDTH: width, common.ORIGINAL_IMAGE: original_image if self.with_original_image else None}
+    return {key: tensor for key, tensor in sample.items() if tensor is not None}
 
   def _decode_label(self, record, height, width):
     """uint8 [height, width, 1], checked to go with the image and to hold nothing but classes and the ignored value."""

@@ -91,17 +91,8 @@ def _set_up(prefix):
 
 def _build_dataset(setup):
   return data_generator.Dataset(
-      dataset_name=setup.descriptor.name,
-      split_name=FLAGS.eval_split,
-      dataset_dir=FLAGS.dataset_dir,
-      batch_size=FLAGS.eval_batch_size,
-      crop_size=setup.crop_size,
-      model_variant=setup.options.model_options.model_variant,
-      num_readers=2,
-      is_training=False,
-      should_shuffle=False,
-      should_repeat=False,
-      with_original_image=False,
+      setup.descriptor.name, FLAGS.eval_split, FLAGS.dataset_dir, FLAGS.eval_batch_size, setup.crop_size,
+      model_variant=setup.options.model_options.model_variant, num_readers=2, with_original_image=False,
       **setup.options.resize)
 
 
@@ -149,7 +140,7 @@ def _evaluate(setup):
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)
-    with tf.Session(FLAGS.master, config=tf.ConfigProto(allow_soft_placement=True)) as session:
+    with tf.Session(FLAGS.master, config=common.session_config()) as session:
       saver.restore(session, setup.prefix)
       try:
         return _sum_confusion(session, samples, lambda tile: session.run(predictions, {images: tile}), setup,

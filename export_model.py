@@ -29,7 +29,9 @@ flags.DEFINE_string('checkpoint_path', None, 'Prefix of the checkpoint, or its f
 flags.DEFINE_integer('num_classes', None, 'Number of classes; unset: that of the checkpoint.', lower_bound=1)
 common.define_numbers('crop_size', [513, 513], 'height,width of the network input in pixels; larger images are refused.')
 common.define_numbers('inference_scales', [1.0], 'Scales at which an image is seen; their probabilities are averaged.', float)
-flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.')
+# eval.py and vis.py have this flag, too; one process may import all of them.
+flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.',
+                     allow_override=True)
 
 # Output; at least one of the three.
 flags.DEFINE_string('export_path', None, 'File for the frozen graph, for example out/frozen_inference_graph.pb.')

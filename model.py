@@ -81,10 +81,11 @@ def check_options(options):
     _check_aspp(options)
 
 
-def _training_state(options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters=None):
+def _training_state(options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters=None,
+                    frozen_scopes=()):
   return layers.TrainingState(
       weight_decay=weight_decay, is_training=is_training, fine_tune_batch_norm=fine_tune_batch_norm,
-      batch_norm_decay=options.batch_norm_decay, **(nas_training_hyper_parameters or {}))
+      batch_norm_decay=options.batch_norm_decay, frozen_scopes=tuple(frozen_scopes), **(nas_training_hyper_parameters or {}))
 
 
 def _softmax_at(logits, size):
@@ -178,7 +179,7 @@ def _merge(logits_of_scales, merge_method):
 
 
 def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001, is_training=False,
-                       fine_tune_batch_norm=False, nas_training_hyper_parameters=None):
+                       fine_tune_batch_norm=False, nas_training_hyper_parameters=None, frozen_scopes=()):
   """Logits of each scale of the image pyramid, and of all merged.
 
   Args:
@@ -189,6 +190,7 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
     is_training: whether dropout and drop path act.
     fine_tune_batch_norm: whether batch norm follows the batch when training.
     nas_training_hyper_parameters: None, or a dict of drop_path_keep_prob and total_training_steps for the NAS networks.
+    frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the flag says.
 
   Returns:
     Dict: output -> dict: 'merged_logits' and, with several scales, 'logits_0.50' and so on -> float32
@@ -199,7 +201,8 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
   """
   scales = image_pyramid or [1.0]
   check_options(model_options)
-  training = _training_state(model_options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters)
+  training = _training_state(model_options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters,
+                             frozen_scopes)
   base_size = model_options.crop_size or _image_size(images)
   logits_size = [scale_dimension(side, max(1.0, max(scales)) / _logits_stride(model_options)) for side in base_size]
   outputs_to_logits = {output: {} for output in sorted(model_options.outputs_to_num_classes)}

@@ -3,80 +3,20 @@
 python train.py --model_variant=mobilenet_v2 --dataset_dir=... --train_logdir=...
 """
 
+import signal
+
 from absl import flags, logging
 
-from deeplab import common, data_generator, model, train_utils
-from deeplab.core import training_hooks
+from deeplab import common, data_generator, model, train_flags, train_utils
+from deeplab.core import checkpoint, layers, run_options, training_folder, training_hooks
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
-from deeplab.datasets import colormap
+from deeplab.datasets import check_data, colormap, dataset_info
 
 FLAGS = flags.FLAGS
 
-common.define_network_flags()
-common.define_data_flags()
-
-# Clones and replicas.
-flags.DEFINE_integer('num_clones', 1, 'Number of GPUs (or, with --clone_on_cpu, of parts on the CPU) that share a batch.',
-                     lower_bound=1)
-flags.DEFINE_boolean('clone_on_cpu', False, 'Run the clones on the CPU.')
-flags.DEFINE_integer('num_replicas', 1, 'Number of worker processes.', lower_bound=1)
-flags.DEFINE_integer('startup_delay_steps', 15, 'Worker i starts when the global step has reached i times this number.',
-                     lower_bound=0)
-flags.DEFINE_integer('num_ps_tasks', 0, 'Number of parameter servers; 0: the variables are in this process.', lower_bound=0)
-flags.DEFINE_integer('task', 0, 'Index of this worker; worker 0 saves checkpoints and summaries.', lower_bound=0)
-
-# Output.
-flags.DEFINE_string('train_logdir', None, 'Folder of checkpoints and summaries.')
-flags.DEFINE_integer('log_steps', 10, 'Steps between two lines of progress; 0: none.', lower_bound=0)
-flags.DEFINE_integer('save_interval_secs', 1200, 'Seconds between two checkpoints.', lower_bound=1)
-flags.DEFINE_integer('save_summaries_secs', 600, 'Seconds between two summaries.', lower_bound=1)
-flags.DEFINE_boolean('save_summaries_images', False, 'Add images, labels and predictions to the summaries.')
-flags.DEFINE_boolean('save_summaries_histograms', False, 'Add a histogram of each variable to the summaries.')
-flags.DEFINE_string('profile_logdir', None, 'Folder for a profile of every 100th step.')
-
-# Optimisation.
-flags.DEFINE_enum('optimizer', 'momentum', ['momentum', 'adam'], 'Optimizer.')
-flags.DEFINE_enum('learning_policy', 'poly', ['poly', 'step', 'cosine', 'multi_steps'], 'How the learning rate falls.')
-flags.DEFINE_float('base_learning_rate', 0.0001, 'Learning rate at the start: 0.007 to train on PASCAL VOC, 0.0001 to fine-tune.',
-                   lower_bound=0.0)
-flags.DEFINE_float('decay_steps', 0.0, 'Steps of the poly policy; 0: to the end of training.', lower_bound=0.0)
-flags.DEFINE_float('end_learning_rate', 0.0, 'Rate at which the poly policy ends.', lower_bound=0.0)
-flags.DEFINE_float('learning_rate_decay_factor', 0.1, 'Factor of the step policy.', lower_bound=0.0)
-flags.DEFINE_integer('learning_rate_decay_step', 2000, 'Steps between two decays of the step policy.', lower_bound=1)
-flags.DEFINE_float('learning_power', 0.9, 'Exponent of the poly policy.', lower_bound=0.0)
-common.define_numbers('learning_rate_boundaries', None, 'Steps at which the multi_steps policy changes the rate.')
-common.define_numbers('boundary_learning_rates', None, 'Rates of the multi_steps policy, one more than boundaries.', float)
-flags.DEFINE_integer('slow_start_step', 0, 'Number of first steps with a small rate.', lower_bound=0)
-flags.DEFINE_float('slow_start_learning_rate', 1e-4, 'Rate of the slow start.', lower_bound=0.0)
-flags.DEFINE_enum('slow_start_burnin_type', 'none', ['none', 'linear'], 'Whether the rate of the slow start is constant or climbs '
-                  'to the base rate.')
-flags.DEFINE_integer('training_number_of_steps', 30000, 'Global step at which training ends, over all workers.', lower_bound=1)
-flags.DEFINE_float('momentum', 0.9, 'Momentum of the momentum optimizer.', lower_bound=0.0, upper_bound=1.0)
-flags.DEFINE_float('adam_learning_rate', 0.001, 'Constant rate of the Adam optimizer.', lower_bound=0.0)
-flags.DEFINE_float('adam_epsilon', 1e-08, 'Epsilon of the Adam optimizer.', lower_bound=0.0)
-flags.DEFINE_integer('train_batch_size', 8, 'Images per step of one worker, over its clones.', lower_bound=1)
-flags.DEFINE_float('weight_decay', 0.00004, 'Factor of the L2 penalty; 0.0001 for ResNet.', lower_bound=0.0)
-common.define_numbers('train_crop_size', [513, 513], 'height,width of the training crops in pixels.')
-flags.DEFINE_float('last_layer_gradient_multiplier', 1.0, 'Factor of the gradients of the last layers.', lower_bound=0.0)
-flags.DEFINE_boolean('upsample_logits', True, 'Resize the logits to the labels for the loss; else the labels to the logits.')
-flags.DEFINE_integer('hard_example_mining_step', 0, 'Steps over which the loss narrows to the hardest pixels; 0: at once.',
-                     lower_bound=0)
-flags.DEFINE_float('top_k_percent_pixels', 1.0, 'Share of the pixels, the hardest ones, that make the loss.')
-flags.DEFINE_float('drop_path_keep_prob', 1.0, 'Keep probability of a path of the NAS networks.', lower_bound=0.0, upper_bound=1.0)
-
-# Start.
-flags.DEFINE_string('tf_initial_checkpoint', None, 'Checkpoint whose weights training starts from.')
-flags.DEFINE_boolean('initialize_last_layer', True, 'Restore the last layers from it, too.')
-flags.DEFINE_boolean('last_layers_contain_logits_only', False, 'Only the logits count as last layers; else the whole head.')
-flags.DEFINE_boolean('fine_tune_batch_norm', True, 'Train batch norm; needs 12 or more images per clone.')
-flags.DEFINE_integer('seed', None, 'Seed of weights, data order and augmentation; unset: another one each run.')
-
-# Data.
-flags.DEFINE_float('min_scale_factor', 0.5, 'Least factor of the random scaling.', lower_bound=0.0)
-flags.DEFINE_float('max_scale_factor', 2.0, 'Largest factor of the random scaling.', lower_bound=0.0)
-flags.DEFINE_float('scale_factor_step_size', 0.25, 'Step of the random scaling; 0: any factor.', lower_bound=0.0)
-flags.DEFINE_string('train_split', 'train', 'Split to train on.')
+for _module in (common, train_flags):
+  flags.adopt_module_key_flags(_module)
 
 _CPU = '/device:CPU:0'
 _VARIABLE_OPS = ('VarHandleOp', 'VariableV2', 'Variable')
@@ -85,6 +25,14 @@ _LEARNING_RATE = 'learning_rate'
 _PROFILE_STEPS = 100
 # Pictures in one summary.
 _MAX_SUMMARY_IMAGES = 3
+
+
+def _model_options(outputs_to_num_classes):
+  return common.ModelOptions(
+      outputs_to_num_classes=outputs_to_num_classes,
+      crop_size=common.parse_size(FLAGS.train_crop_size, 'train_crop_size'),
+      atrous_rates=FLAGS.atrous_rates,
+      output_stride=FLAGS.output_stride)
 
 
 def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
@@ -100,11 +48,7 @@ def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
   # Graphs, summaries and tools find the batch and the logits by these names.
   image = tf.identity(samples[common.IMAGE], name=common.IMAGE)
   label = tf.identity(samples[common.LABEL], name=common.LABEL)
-  model_options = common.ModelOptions(
-      outputs_to_num_classes=outputs_to_num_classes,
-      crop_size=common.parse_size(FLAGS.train_crop_size, 'train_crop_size'),
-      atrous_rates=FLAGS.atrous_rates,
-      output_stride=FLAGS.output_stride)
+  model_options = _model_options(outputs_to_num_classes)
   outputs_to_scales_to_logits = model.multi_scale_logits(
       image,
       model_options=model_options,
@@ -115,7 +59,8 @@ def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
       nas_training_hyper_parameters={
           'drop_path_keep_prob': FLAGS.drop_path_keep_prob,
           'total_training_steps': FLAGS.training_number_of_steps,
-      })
+      },
+      frozen_scopes=train_flags.frozen_scopes())
   for output, num_classes in outputs_to_num_classes.items():
     scales_to_logits = outputs_to_scales_to_logits[output]
     scales_to_logits[model.MERGED_LOGITS_SCOPE] = tf.identity(scales_to_logits[model.MERGED_LOGITS_SCOPE], name=output)
@@ -209,15 +154,26 @@ def _clone_device(index):
 
 def _build_optimizer():
   """(optimizer, learning rate really used)."""
+  learning_rate = train_flags.learning_rate()
   if FLAGS.optimizer == 'adam':
-    learning_rate = tf.constant(FLAGS.adam_learning_rate)
     return tf.train.AdamOptimizer(learning_rate, epsilon=FLAGS.adam_epsilon), learning_rate
-  learning_rate = train_utils.get_model_learning_rate(
-      FLAGS.learning_policy, FLAGS.base_learning_rate, FLAGS.learning_rate_decay_step, FLAGS.learning_rate_decay_factor,
-      FLAGS.training_number_of_steps, FLAGS.learning_power, FLAGS.slow_start_step, FLAGS.slow_start_learning_rate,
-      FLAGS.slow_start_burnin_type, FLAGS.decay_steps, FLAGS.end_learning_rate, FLAGS.learning_rate_boundaries,
-      FLAGS.boundary_learning_rates)
   return tf.train.MomentumOptimizer(learning_rate, FLAGS.momentum), learning_rate
+
+
+def _variables_to_train():
+  """The trainable variables but those of frozen scopes."""
+  scopes = train_flags.frozen_scopes()
+  names = [variable.op.name for variable in tf.model_variables()]
+  for scope in scopes:
+    if not any(layers.is_in_scopes(name, [scope]) for name in names):
+      raise InputError(f'--frozen_scopes={scope}: no variable of the network lies in it; scopes: '
+                       f'{", ".join(dict.fromkeys(name.split("/")[0] for name in names))} and those inside of them.')
+  variables = [variable for variable in tf.trainable_variables() if not layers.is_in_scopes(variable.op.name, scopes)]
+  if not variables:
+    raise InputError(f'--frozen_scopes={",".join(scopes)} leaves nothing to train.')
+  if scopes:
+    logging.info('Frozen: %s; %d of %d variables are trained.', ', '.join(scopes), len(variables), len(tf.trainable_variables()))
+  return variables
 
 
 def _last_layers():
@@ -264,9 +220,10 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label):
     if i == 0:
       # Those of one clone: the moving averages would else decay once per clone.
       update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+  variables = _variables_to_train()
   for i, tower_loss in enumerate(tower_losses):
     with tf.device(_clone_device(i)), tf.name_scope(f'clone_{i}' if i else ''):
-      tower_grads.append(optimizer.compute_gradients(tower_loss))
+      tower_grads.append(optimizer.compute_gradients(tower_loss, variables))
   with tf.device(_CPU):
     total_loss = tf.add_n(tower_losses) / FLAGS.num_clones
     grads_and_vars = _multiply_gradients(_average_gradients(tower_grads))
@@ -303,25 +260,6 @@ def _build_dataset():
       seed=FLAGS.seed)
 
 
-def _check_flags():
-  """Refuses values that do not go together, before any work."""
-  if FLAGS.train_batch_size % FLAGS.num_clones:
-    raise InputError(f'--train_batch_size={FLAGS.train_batch_size} cannot be split over --num_clones={FLAGS.num_clones}: give a '
-                     'multiple.')
-  num_gpus = len(tf.config.list_physical_devices('GPU'))
-  if FLAGS.num_clones > max(num_gpus, 1) and not FLAGS.clone_on_cpu:
-    raise InputError(f'--num_clones={FLAGS.num_clones}, but this machine has {num_gpus} GPUs; give at most that number, or '
-                     '--clone_on_cpu.')
-  if FLAGS.num_ps_tasks and not FLAGS.master:
-    raise InputError(f'--num_ps_tasks={FLAGS.num_ps_tasks} needs --master, the address of a server of the cluster.')
-  if FLAGS.num_replicas > 1 and not FLAGS.num_ps_tasks:
-    raise InputError(f'--num_replicas={FLAGS.num_replicas} needs --num_ps_tasks of 1 or more, for the variables they share.')
-  if FLAGS.task >= FLAGS.num_replicas:
-    raise InputError(f'--task={FLAGS.task}: with --num_replicas={FLAGS.num_replicas} it is at most {FLAGS.num_replicas - 1}.')
-  if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised training is not supported yet; leave it out.')
-
-
 def _is_chief():
   return FLAGS.task == 0
 
@@ -339,18 +277,20 @@ def _hooks(progress, scaffold):
 
 
 def _train(train_tensor, summary_op, init_fn):
-  """Runs the training session to the last step; returns the global step that it reached."""
-  scaffold = tf.train.Scaffold(init_fn=init_fn, summary_op=summary_op, saver=tf.train.Saver(save_relative_paths=True))
+  """Runs the training session; (global step that it reached, number of the signal that ended it or None)."""
+  saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
+                         keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
+  scaffold = tf.train.Scaffold(init_fn=init_fn, summary_op=summary_op, saver=saver)
   progress = training_hooks.ProgressHook(train_tensor, tf.get_collection(_LEARNING_RATE)[0], FLAGS.train_batch_size,
                                          FLAGS.training_number_of_steps, FLAGS.log_steps)
   hooks, chief_only_hooks = _hooks(progress, scaffold)
-  with tf.train.MonitoredTrainingSession(
+  with training_hooks.StopOnSignalHook() as stop_hook, tf.train.MonitoredTrainingSession(
       master=FLAGS.master,
       is_chief=_is_chief(),
-      config=tf.ConfigProto(allow_soft_placement=True),
+      config=common.session_config(),
       scaffold=scaffold,
       checkpoint_dir=FLAGS.train_logdir,
-      hooks=hooks,
+      hooks=[*hooks, stop_hook],
       chief_only_hooks=chief_only_hooks,
       save_checkpoint_secs=None,
       save_summaries_secs=FLAGS.save_summaries_secs,
@@ -359,26 +299,87 @@ def _train(train_tensor, summary_op, init_fn):
     # A run that has ended is not trained one step further.
     while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
       session.run(train_tensor)
-  return progress.global_step
+  return progress.global_step, stop_hook.signal_number
+
+
+def _fix_label_weights(descriptor):
+  """Puts numbers in the place of --label_weights=auto, and compares their count with that of the classes."""
+  if FLAGS.label_weights == [train_flags.AUTO]:
+    report = check_data.check(descriptor, FLAGS.dataset_dir, FLAGS.train_split)
+    check_data.require(report)
+    FLAGS.label_weights = train_utils.balanced_label_weights(report.counts[:descriptor.num_classes], descriptor.ignore_label)
+    logging.info('--label_weights=%s', ','.join(f'{weight:.4g}' for weight in FLAGS.label_weights))
+  if FLAGS.label_weights and len(FLAGS.label_weights) != descriptor.num_classes:
+    raise InputError(f'--label_weights holds {len(FLAGS.label_weights)} numbers, data set {descriptor.name} has '
+                     f'{descriptor.num_classes} classes; give one for each class.')
+
+
+def _prepare_folder(model_options, descriptor):
+  """Prefix of the checkpoint in --train_logdir that training goes on from, of the same network and classes; or None."""
+  prefix = checkpoint.prepare_resume(FLAGS.train_logdir) if _is_chief() else None
+  stored = run_options.read(prefix) if prefix else None
+  differences = run_options.differences(stored, model_options, descriptor, run_options.extra_from_flags()) if stored else []
+  if differences:
+    lines = '\n  '.join(differences)
+    raise InputError(f'--train_logdir={FLAGS.train_logdir} holds the checkpoint {prefix} of another run:\n  {lines}\nGive the '
+                     'flags of that run, or another --train_logdir to start afresh.')
+  return prefix
+
+
+def _record_run(prefix, model_options, descriptor):
+  """Stores flags and options beside the checkpoints, after a last look at the one that training goes on from."""
+  lines = common.flags_in_force()
+  if prefix:
+    run_options.check_variables(prefix, tf.model_variables())
+    training_folder.check_optimizer_variables(prefix, tf.global_variables())
+    training_folder.warn_of_changes(training_folder.changed_flags(FLAGS.train_logdir, lines))
+  tf.gfile.MakeDirs(FLAGS.train_logdir)
+  run_options.write(FLAGS.train_logdir, model_options, descriptor, run_options.extra_from_flags())
+  training_folder.record_flags(FLAGS.train_logdir, lines, checkpoint.global_step(prefix) if prefix else 0)
+
+
+def _log_clones():
+  gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
+  if not gpus and not FLAGS.clone_on_cpu:
+    logging.warning('TensorFlow finds no GPU: training runs on the CPU.')
+  for i in range(FLAGS.num_clones):
+    logging.info('Clone %d: %d images per step on %s.', i, FLAGS.train_batch_size // FLAGS.num_clones,
+                 gpus[i] if gpus and not FLAGS.clone_on_cpu else _CPU)
+
+
+def _end(last_step, signal_number):
+  """Exit code of the program."""
+  if last_step >= FLAGS.training_number_of_steps:
+    logging.info('Finished at step %d. Checkpoints are in %s.', last_step, FLAGS.train_logdir)
+    return 0
+  if signal_number:
+    logging.warning('Ended by %s at step %d of %d; the same command goes on from there.', signal.Signals(signal_number).name,
+                    last_step, FLAGS.training_number_of_steps)
+    return 128 + signal_number
+  raise InputError(f'The data of split {FLAGS.train_split} in {FLAGS.dataset_dir} ended at step {last_step} of '
+                   f'{FLAGS.training_number_of_steps}.')
 
 
 def main(unused_argv):
-  _check_flags()
-  tf.gfile.MakeDirs(FLAGS.train_logdir)
-  logging.info('Training on the %s split of %s.', FLAGS.train_split, FLAGS.dataset)
+  train_flags.check()
+  descriptor = dataset_info.get_descriptor(FLAGS.dataset, FLAGS.dataset_dir)
+  _fix_label_weights(descriptor)
+  model_options = _model_options({common.OUTPUT_TYPE: descriptor.num_classes})
+  model.check_options(model_options)
+  prefix = _prepare_folder(model_options, descriptor)
+  logging.info('Training on the %s split of %s.', FLAGS.train_split, descriptor.name)
+  _log_clones()
   with tf.Graph().as_default():
     tf.set_random_seed(FLAGS.seed)
     with tf.device(tf.train.replica_device_setter(FLAGS.num_ps_tasks)):
       dataset = _build_dataset()
       train_tensor, summary_op = _train_deeplab_model(dataset.get_one_shot_iterator(), dataset.num_of_classes,
                                                       dataset.ignore_label)
+      if _is_chief():
+        _record_run(prefix, model_options, descriptor)
       init_fn = train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
                                               _last_layers(), ignore_missing_vars=True)
-    last_step = _train(train_tensor, summary_op, init_fn)
-  if last_step < FLAGS.training_number_of_steps:
-    raise InputError(f'The data of split {FLAGS.train_split} in {FLAGS.dataset_dir} ended at step {last_step} of '
-                     f'{FLAGS.training_number_of_steps}.')
-  logging.info('Finished at step %d. Checkpoints are in %s.', last_step, FLAGS.train_logdir)
+    return _end(*_train(train_tensor, summary_op, init_fn))
 
 
 def run():

@@ -2,6 +2,7 @@
 
 import collections
 import math
+import os
 from typing import NamedTuple
 
 from absl import logging
@@ -44,10 +45,7 @@ def add_softmax_cross_entropy_loss_for_each_scale(scales_to_logits, labels, num_
   """
   if labels is None:
     raise InputError('labels is None: the loss needs the labels of the images.')
-  if not 0.0 < top_k_percent_pixels <= 1.0:
-    raise InputError(f'--top_k_percent_pixels={top_k_percent_pixels}: give a share of pixels above 0 and up to 1.')
-  if hard_example_mining_step < 0:
-    raise InputError(f'--hard_example_mining_step={hard_example_mining_step}: give a number of steps, 0 or more.')
+  check_mining(hard_example_mining_step, top_k_percent_pixels)
   if gt_is_matting_map:
     _check_matting_arguments(labels, num_classes, loss_weight)
   else:
@@ -63,6 +61,18 @@ def add_softmax_cross_entropy_loss_for_each_scale(scales_to_logits, labels, num_
       else:
         loss = _mean_of_hardest(weights * losses, top_k_percent_pixels, hard_example_mining_step)
       tf.losses.add_loss(loss)
+
+
+def check_mining(hard_example_mining_step, top_k_percent_pixels):
+  """Refuses arguments of the loss that choose no pixels, see add_softmax_cross_entropy_loss_for_each_scale.
+
+  Raises:
+    InputError: one is out of its range.
+  """
+  if not 0.0 < top_k_percent_pixels <= 1.0:
+    raise InputError(f'--top_k_percent_pixels={top_k_percent_pixels}: give a share of pixels above 0 and up to 1.')
+  if hard_example_mining_step < 0:
+    raise InputError(f'--hard_example_mining_step={hard_example_mining_step}: give a number of steps, 0 or more.')
 
 
 def _check_matting_arguments(labels, num_classes, loss_weight):
@@ -125,6 +135,23 @@ def _mean_of_hardest(losses, share, mining_step):
   num_hardest = tf.cast(share * tf.cast(tf.size(losses), tf.float32), tf.int32)
   hardest, _ = tf.nn.top_k(losses, k=num_hardest, sorted=False)
   return _mean(hardest, tf.not_equal(hardest, 0.0))
+
+
+def balanced_label_weights(counts, ignore_label):
+  """Weights inverse to the frequency of the classes: total / (number of classes that occur * count of the class).
+
+  Their mean over all labelled pixels is 1, so that the size of the loss does not change.
+
+  Args:
+    counts: number of pixels of each class.
+    ignore_label: its class, if it is one, does not count.
+
+  Returns:
+    List of floats, one per class; 1 for those that do not occur.
+  """
+  present = {index: int(count) for index, count in enumerate(counts) if count and index != ignore_label}
+  total = sum(present.values())
+  return [total / (len(present) * present[index]) if index in present else 1.0 for index in range(len(counts))]
 
 
 def get_model_learning_rate(learning_policy, base_learning_rate, learning_rate_decay_step, learning_rate_decay_factor,
@@ -196,8 +223,8 @@ def _cosine_rate(step, base_rate, num_steps):
 
 def _multi_steps_rate(step, boundaries, rates):
   if not boundaries or not rates or len(rates) != len(boundaries) + 1 or sorted(boundaries) != list(boundaries):
-    raise InputError(f'--learning_policy=multi_steps needs ascending boundaries and one rate more than those; found boundaries '
-                     f'{boundaries} and rates {rates}.')
+    raise InputError(f'--learning_policy=multi_steps needs --learning_rate_boundaries, ascending, and one more '
+                     f'--boundary_learning_rates than those; found {boundaries} and {rates}.')
   interval = tf.reduce_sum(tf.cast(step > tf.constant(boundaries, tf.float32), tf.int32))
   return tf.gather(tf.constant(rates, tf.float32), interval)
 
@@ -257,15 +284,15 @@ def get_model_init_fn(train_logdir, tf_initial_checkpoint, initialize_last_layer
   """
   if initialize_last_layer not in (True, False, 'auto'):
     raise InputError(f'--initialize_last_layer={initialize_last_layer}: choose one of: true, false, auto')
-  if not tf_initial_checkpoint:
-    logging.info('No --tf_initial_checkpoint: the model starts from its own initial values.')
-    return None
-  prefix = checkpoint.resolve_checkpoint(tf_initial_checkpoint, 'tf_initial_checkpoint')
+  prefix = tf_initial_checkpoint and checkpoint.resolve_checkpoint(tf_initial_checkpoint, 'tf_initial_checkpoint')
   resumed = tf.train.latest_checkpoint(train_logdir)
   if resumed:
-    logging.warning('Training continues in %s from step %s: --tf_initial_checkpoint=%s and --initialize_last_layer are '
-                    'ignored. To start afresh, name another --train_logdir.',
-                    train_logdir, checkpoint.global_step(resumed), tf_initial_checkpoint)
+    ignored = f'--tf_initial_checkpoint={tf_initial_checkpoint} and --initialize_last_layer' if prefix else 'no flag'
+    logging.warning('RESUMING the run in %s from step %s (%s). Ignored because of that: %s. To start afresh, name another '
+                    '--train_logdir.', train_logdir, checkpoint.global_step(resumed), os.path.basename(resumed), ignored)
+    return None
+  if not prefix:
+    logging.info('No --tf_initial_checkpoint: the model starts from its own initial values.')
     return None
   variables = {variable.op.name: variable for variable in tf.model_variables()}
   shapes = checkpoint.variable_shapes(prefix)

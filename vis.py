@@ -15,8 +15,7 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
-from deeplab.core import (checkpoint_follower, feature_extractor, input_preprocess, photographs, run_options, tiling,
-                          visualization)
+from deeplab.core import checkpoint_follower, feature_extractor, input_preprocess, photographs, run_options, tiling, visualization
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import colormap, dataset_info, tfexample
@@ -35,9 +34,10 @@ flags.DEFINE_multi_string('vis_crop_size', ['513,513'], 'height,width of the net
 common.define_numbers('vis_tile_size', None, 'height,width of tiles that larger images are predicted in, to save memory; unset: '
                       'whole images.')
 flags.DEFINE_string('vis_split', 'val', 'Split to draw; it may lack labels.')
-flags.DEFINE_integer('max_number_of_iterations', 0, 'Number of checkpoints after which to end; 0: one for --image_dir, else wait for '
-                     'new ones for ever.')
-flags.DEFINE_enum('colormap_type', None, ['pascal', 'cityscapes', 'ade20k'], 'Colours of the classes; unset: those of the data set.')
+flags.DEFINE_integer('max_number_of_iterations', 0, 'Number of checkpoints after which to end; 0: one for --image_dir, else wait '
+                     'for new ones for ever.')
+flags.DEFINE_enum('colormap_type', None, ['pascal', 'cityscapes', 'ade20k'],
+                  'Colours of the classes; unset: those of the data set.')
 flags.DEFINE_boolean('also_save_raw_predictions', False, 'Also write the classes as gray PNG files to '
                      '<vis_logdir>/raw_segmentation_results, under the names of the images.')
 
@@ -92,7 +92,8 @@ def _check_flags():
   if not (FLAGS.dataset_dir or FLAGS.image_dir):
     raise InputError('Nothing to draw: give --dataset_dir, a folder of records, or --image_dir, a folder of photographs.')
   if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave it out.')
+    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave it '
+                     'out.')
   if not FLAGS.eval_scales or min(FLAGS.eval_scales) <= 0:
     raise InputError(f'--eval_scales={",".join(map(str, FLAGS.eval_scales))}: give scales above 0, for example 0.5,1.0,1.5.')
 
@@ -144,7 +145,7 @@ def _set_up(prefix):
     options = run_options.model_options_for_checkpoint(prefix, descriptor.num_classes, None)
   crop_size = tile_size = _crop_size(source, options)
   if FLAGS.vis_tile_size:
-    tile_size = [min(sides) for sides in zip(crop_size, common.parse_size(FLAGS.vis_tile_size, 'vis_tile_size'))]
+    tile_size = [min(sides) for sides in zip(crop_size, common.parse_size(FLAGS.vis_tile_size, 'vis_tile_size'), strict=True)]
   options = options._replace(model_options=options.model_options._replace(crop_size=tile_size))
   return _Setup(prefix, source, _with_colors(descriptor), options, crop_size, tile_size)
 
@@ -189,7 +190,8 @@ def _label_of(sample, name):
   if np.array_equal(label_size, size):
     return sample[common.LABEL][:size[0], :size[1], 0]
   if label_size.any():
-    logging.warning('Image %s is %dx%d but its label is %dx%d (height x width); its errors are not drawn.', name, *size, *label_size)
+    logging.warning('Image %s is %dx%d but its label is %dx%d (height x width); its errors are not drawn.', name, *size,
+                    *label_size)
   return None
 
 
@@ -198,8 +200,9 @@ def _draw_sample(sample, prediction, index, setup):
   (height, width), (input_height, input_width) = sample[_IMAGE_SIZE], sample[_INPUT_SIZE]
   prediction = visualization.resize_label(prediction[:input_height, :input_width], (height, width))
   picture_name, raw_name = setup.source.result_names(index, name)
-  visualization.save_pictures(os.path.join(FLAGS.vis_logdir, _PICTURE_FOLDER), picture_name, sample[common.ORIGINAL_IMAGE][:height, :width],
-                              prediction, _label_of(sample, name), setup.descriptor)
+  image = sample[common.ORIGINAL_IMAGE][:height, :width]
+  visualization.save_pictures(os.path.join(FLAGS.vis_logdir, _PICTURE_FOLDER), picture_name, image, prediction,
+                              _label_of(sample, name), setup.descriptor)
   if FLAGS.also_save_raw_predictions:
     _save_raw(os.path.join(FLAGS.vis_logdir, _RAW_FOLDER, f'{raw_name}.png'), prediction, setup.descriptor)
 
@@ -236,9 +239,9 @@ def _visualize(setup):
       try:
         return _draw_all(session, iterator.get_next(), lambda tile: session.run(predictions, {images: tile}), setup)
       except tf.errors.ResourceExhaustedError as error:
-        raise InputError(f'Not enough memory for --vis_batch_size={FLAGS.vis_batch_size} images of '
-                         f'{setup.tile_size[0]}x{setup.tile_size[1]} pixels: make the batch smaller, or give --vis_tile_size=513,513.'
-                         ) from error
+        raise InputError(
+            f'Not enough memory for --vis_batch_size={FLAGS.vis_batch_size} images of {setup.tile_size[0]}x{setup.tile_size[1]} '
+            'pixels: make the batch smaller, or give --vis_tile_size=513,513.') from error
 
 
 def main(unused_argv):

@@ -5,6 +5,7 @@ import re
 
 from absl import logging
 
+from deeplab.core import files
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
@@ -52,6 +53,39 @@ def resolve_checkpoint(path, flag_name):
   if fault:
     raise InputError(f'{given} is not a usable checkpoint: {fault}.')
   return prefix
+
+
+def prepare_resume(folder):
+  """Makes the `checkpoint` file of a training folder name checkpoints that are there and whole, by their names alone.
+
+  A folder that was moved, or in which a crash left files half written, then resumes like any other.
+
+  Args:
+    folder: value of --train_logdir.
+
+  Returns:
+    Prefix of the newest whole checkpoint, or None where the folder holds none at all.
+
+  Raises:
+    InputError: there are checkpoints, but none is whole.
+  """
+  if not tf.io.gfile.isdir(folder):
+    return None
+  named = [os.path.join(folder, os.path.basename(prefix)) for prefix in _named_prefixes(folder)]
+  newest_first = list(dict.fromkeys([*named, *reversed(_prefixes_in(folder))]))
+  if not newest_first:
+    return None
+  whole = [prefix for prefix in newest_first if not _find_fault(prefix)]
+  if not whole:
+    raise InputError(f'--train_logdir={folder} holds no usable checkpoint; {newest_first[0]}: {_find_fault(newest_first[0])}. '
+                     'Remove its checkpoints and the file `checkpoint`, or name another folder.')
+  if whole[0] != newest_first[0]:
+    logging.warning('The newest checkpoint in %s is not usable (%s); training goes on from %s.', folder,
+                    _find_fault(newest_first[0]), whole[0])
+  kept = [os.path.basename(prefix) for prefix in reversed(whole) if prefix in named or prefix == whole[0]]
+  state = tf.train.generate_checkpoint_state_proto('', kept[-1], kept)
+  files.replace_file(os.path.join(folder, 'checkpoint'), str(state))
+  return whole[0]
 
 
 def _choose_in_folder(folder, given):

@@ -43,9 +43,9 @@ def preprocess_image_and_label(image, label, crop_height, crop_width, min_resize
     ValueError: training without a label, or max_resize_value without min_resize_value.
     InvalidArgumentError: when run, if an image is larger than the crop outside of training.
   """
-  if is_training and label is None:
+  if label is None and is_training:
     raise ValueError('Training needs a label for each image.')
-  if min_resize_value or max_resize_value:
+  if max_resize_value or min_resize_value:
     image, label = preprocess_utils.resize_to_range(image, label, min_resize_value, max_resize_value, resize_factor,
                                                     keep_aspect_ratio)
   original_image = image

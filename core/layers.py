@@ -13,7 +13,7 @@ from deeplab.core.tf_compat import slim, tf
 # were trained so; it stands here so that an unfused computation gives the same numbers.
 _MIN_FUSED_EPSILON = 1.001e-5
 # ASPP, dense prediction cell and decoder, whatever the backbone.
-_HEAD_BATCH_NORM_DECAY = 0.9997
+HEAD_BATCH_NORM_DECAY = 0.9997
 _HEAD_BATCH_NORM_EPSILON = 1e-5
 # The 1x1 convolution that ends ASPP and the dense prediction cell.
 CONCAT_PROJECTION_SCOPE = 'concat_projection'
@@ -29,6 +29,7 @@ class TrainingState(NamedTuple):
     batch_norm_decay: decay of every moving average, or None for the value of each family.
     drop_path_keep_prob: keep probability of a path of the NAS networks at the end of training.
     total_training_steps: step at which drop path reaches that probability, or None.
+    frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the rest does.
   """
   weight_decay: float = 0.0001
   is_training: bool = False
@@ -36,14 +37,36 @@ class TrainingState(NamedTuple):
   batch_norm_decay: float | None = None
   drop_path_keep_prob: float = 1.0
   total_training_steps: int | None = None
+  frozen_scopes: tuple = ()
 
   @property
   def updates_batch_norm(self):
     return self.is_training and self.fine_tune_batch_norm
 
 
+def is_in_scopes(name, scopes):
+  """Whether a variable or scope name is one of the scopes or lies in one."""
+  return any((name + '/').startswith(scope + '/') for scope in scopes)
+
+
+@slim.add_arg_scope
+def batch_norm(inputs, frozen_scopes=(), scope=None, **kwargs):
+  """slim.batch_norm that in frozen scopes normalises with the moving averages and leaves them alone.
+
+  Args:
+    inputs: [batch, height, width, channels].
+    frozen_scopes: variable scopes, see TrainingState.
+    scope: variable scope of the layer; unset: BatchNorm.
+    **kwargs: to slim.batch_norm.
+  """
+  name = '/'.join(filter(None, [tf.get_variable_scope().name, scope]))
+  if is_in_scopes(name, frozen_scopes):
+    kwargs['is_training'] = False
+  return slim.batch_norm(inputs, scope=scope, **kwargs)
+
+
 def batch_norm_params(training, decay, epsilon):
-  """Keyword arguments of slim.batch_norm.
+  """Keyword arguments of batch_norm.
 
   Args:
     training: TrainingState; its batch_norm_decay replaces `decay` where it is set.
@@ -52,6 +75,7 @@ def batch_norm_params(training, decay, epsilon):
   """
   return {
       'is_training': training.updates_batch_norm,
+      'frozen_scopes': training.frozen_scopes,
       'decay': decay if training.batch_norm_decay is None else training.batch_norm_decay,
       'epsilon': max(epsilon, _MIN_FUSED_EPSILON),
       'scale': True,
@@ -148,8 +172,8 @@ def head_arg_scope(training, activation_fn=tf.nn.relu):
       [slim.conv2d, slim.separable_conv2d],
       weights_regularizer=slim.l2_regularizer(training.weight_decay),
       activation_fn=activation_fn,
-      normalizer_fn=slim.batch_norm,
-      normalizer_params=batch_norm_params(training, _HEAD_BATCH_NORM_DECAY, _HEAD_BATCH_NORM_EPSILON),
+      normalizer_fn=batch_norm,
+      normalizer_params=batch_norm_params(training, HEAD_BATCH_NORM_DECAY, _HEAD_BATCH_NORM_EPSILON),
       padding='SAME',
       stride=1) as arg_scope:
     return arg_scope

@@ -157,7 +157,7 @@ def strides_and_rates(rows, output_stride):
 def _arg_scope(training):
   """Batch norm, initialiser and weight decay of every convolution."""
   batch_norm = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
-  return slim.arg_scope([slim.conv2d, slim.separable_conv2d], normalizer_fn=slim.batch_norm, normalizer_params=batch_norm,
+  return slim.arg_scope([slim.conv2d, slim.separable_conv2d], normalizer_fn=layers.batch_norm, normalizer_params=batch_norm,
                         weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV),
                         weights_regularizer=slim.l2_regularizer(training.weight_decay))
 

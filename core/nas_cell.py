@@ -53,7 +53,7 @@ def separable(net, num_filters, stride, kernel_size):
       net, padding = layers.fixed_padding(net, kernel_size), 'VALID'
     net = slim.separable_conv2d(net, num_filters, kernel_size, depth_multiplier=1, stride=stride, padding=padding,
                                 scope=f'separable_{name}')
-    net = slim.batch_norm(net, scope=f'bn_sep_{name}')
+    net = layers.batch_norm(net, scope=f'bn_sep_{name}')
     stride = 1
   return net
 
@@ -65,7 +65,7 @@ def atrous(net, num_filters, stride, kernel_size):
   if stride > 1:
     net, rate = scale(net, 1.0 / stride), 1
   net = slim.conv2d(net, num_filters, kernel_size, rate=rate, scope=f'atrous_{name}')
-  return slim.batch_norm(net, scope=f'bn_atr_{name}')
+  return layers.batch_norm(net, scope=f'bn_atr_{name}')
 
 
 def max_pool(net, num_filters, stride, kernel_size):
@@ -79,7 +79,7 @@ def identity(net, num_filters, stride):
   if stride == 1:
     return net
   net = slim.conv2d(tf.nn.relu(net), num_filters, 1, stride=stride, scope='1x1')
-  return slim.batch_norm(net, scope='bn_1')
+  return layers.batch_norm(net, scope='bn_1')
 
 
 def drop_path(net, keep_prob):
@@ -98,7 +98,7 @@ def drop_path(net, keep_prob):
 def _start_state(net, num_filters, conv_scope, batch_norm_scope):
   """ReLU, 1x1 convolution to the width of the cell, batch norm."""
   net = slim.conv2d(tf.nn.relu(net), num_filters, 1, scope=conv_scope)
-  return slim.batch_norm(net, scope=batch_norm_scope)
+  return layers.batch_norm(net, scope=batch_norm_scope)
 
 
 def _previous_state(previous, net, num_filters):

@@ -29,7 +29,7 @@ _ARCHITECTURE_OPTIONS = ('nas_stem_output_num_conv_filters', 'nas_use_classifica
 def _arg_scope(training):
   """Convolutions without bias, activation and normaliser; each batch norm has a scope of its own."""
   batch_norm_params = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
-  with slim.arg_scope([slim.batch_norm], **batch_norm_params), slim.arg_scope(
+  with slim.arg_scope([layers.batch_norm], **batch_norm_params), slim.arg_scope(
       [slim.conv2d, slim.separable_conv2d],
       weights_initializer=slim.variance_scaling_initializer(factor=1 / 3, mode='FAN_IN', uniform=True),
       weights_regularizer=slim.l2_regularizer(training.weight_decay),
@@ -68,11 +68,11 @@ def _keep_probs(training, num_cells):
 def _stem(images):
   """Three 3x3 convolutions; returns the feature maps of stride 2 and 4, before ReLU."""
   net = layers.conv2d_same(images, 64, 3, stride=2, scope='conv0')
-  net = tf.nn.relu(slim.batch_norm(net, scope='conv0_bn'))
+  net = tf.nn.relu(layers.batch_norm(net, scope='conv0_bn'))
   net = layers.conv2d_same(net, 64, 3, scope='conv1')
-  half = slim.batch_norm(net, scope='conv1_bn')
+  half = layers.batch_norm(net, scope='conv1_bn')
   net = layers.conv2d_same(tf.nn.relu(half), 128, 3, stride=2, scope='conv2')
-  return half, slim.batch_norm(net, scope='conv2_bn')
+  return half, layers.batch_norm(net, scope='conv2_bn')
 
 
 def _cells(stem, genotype, levels, architecture, keep_probs):
@@ -113,10 +113,10 @@ def _classification_head(net, net_stride, output_stride):
       rate *= 2
     scope = f'downsample_os{nominal_stride}'
     net = layers.conv2d_same(net, depth, 3, stride=stride, rate=rate, scope=f'{scope}_conv')
-    end_points[scope] = slim.batch_norm(net, scope=f'{scope}_bn')
+    end_points[scope] = layers.batch_norm(net, scope=f'{scope}_bn')
     net = tf.nn.relu(end_points[scope])
   net = slim.conv2d(net, _HEAD_DEPTH, 1, scope='classification_head_conv')
-  end_points['classification_head'] = slim.batch_norm(net, scope='classification_head_bn')
+  end_points['classification_head'] = layers.batch_norm(net, scope='classification_head_bn')
   return tf.nn.relu(end_points['classification_head']), end_points
 
 

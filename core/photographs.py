@@ -85,5 +85,5 @@ class Photographs:
     names = [os.path.basename(path) for path in self.unreadable]
     if names:
       further = f' and {len(names) - _MAX_LISTED} more' if len(names) > _MAX_LISTED else ''
-      raise InputError(f'{len(names)} of the {self.num_images} photographs in {self._folder} could not be read and were left out: '
-                       f'{", ".join(names[:_MAX_LISTED])}{further}.')
+      raise InputError(f'{len(names)} of the {self.num_images} photographs in {self._folder} could not be read and were left '
+                       f'out: {", ".join(names[:_MAX_LISTED])}{further}.')

@@ -205,8 +205,8 @@ def get_random_scale(min_scale_factor, max_scale_factor, step_size, seed=None):
   """
   if not 0 <= min_scale_factor <= max_scale_factor or step_size < 0:
     raise InputError(f'min_scale_factor={min_scale_factor}, max_scale_factor={max_scale_factor}, '
-                     f'scale_factor_step_size={step_size}: the scales go from a smaller to a larger number by a step, none of them '
-                     'negative.')
+                     f'scale_factor_step_size={step_size}: the scales go from a smaller to a larger number by a step, none '
+                     'of them negative.')
   if min_scale_factor == max_scale_factor:
     return tf.constant(min_scale_factor, tf.float32)
   if step_size == 0:
@@ -379,7 +379,7 @@ def resized_size(height, width, min_size, max_size=None, factor=None, keep_aspec
       max_size -= (max_size - 1) % factor
     new_size = tf.where(tf.reduce_max(new_size) > max_size, size * max_size // tf.reduce_max(size), new_size)
   if factor is not None:
-    new_size += (factor - (new_size - 1) % factor) % factor
+    new_size += (1 - new_size) % factor
   if not keep_aspect_ratio:
     new_size = tf.fill([2], tf.reduce_max(new_size))
   return tf.unstack(tf.maximum(new_size, 1), num=2)

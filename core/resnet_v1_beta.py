@@ -69,10 +69,10 @@ def _resnet(images, options, training, scope, stem, unit, num_units):
   multi_grid = stack.grid_or_ones(options.multi_grid, num_units[-1], scope)
   blocks = list(_blocks(unit_fn, unit_scope, first_depth, num_units, multi_grid))
   batch_norm_params = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
-  with slim.arg_scope([slim.conv2d], activation_fn=tf.nn.relu, normalizer_fn=slim.batch_norm,
+  with slim.arg_scope([slim.conv2d], activation_fn=tf.nn.relu, normalizer_fn=layers.batch_norm,
                       weights_initializer=slim.variance_scaling_initializer(),
                       weights_regularizer=slim.l2_regularizer(training.weight_decay)), \
-      slim.arg_scope([slim.batch_norm], **batch_norm_params):
+      slim.arg_scope([layers.batch_norm], **batch_norm_params):
     return stack.extract(images, scope, stack.Stem(stem, stride=4), blocks, options.output_stride)
 
 

@@ -1,5 +1,6 @@
-"""What happens around the steps of a training session: progress lines, and no checkpoint of a network that has diverged."""
+"""What happens around the steps of a training session: progress lines, an end on Ctrl-C, no checkpoint of a diverged network."""
 
+import signal
 import time
 
 from absl import logging
@@ -60,6 +61,35 @@ class ProgressHook(tf.train.SessionRunHook):
     logging.info('step %d/%d  loss %.4f  learning rate %.6g  %.1f images/s  %s left', self.global_step, self._last_step, loss,
                  rate, self._runs * self._images_per_step / seconds, _clock(seconds_left))
     self._logged_step, self._logged_time, self._runs = self.global_step, now, 0
+
+
+class StopOnSignalHook(tf.train.SessionRunHook):
+  """Lets Ctrl-C and SIGTERM end training after the step that runs, with a checkpoint; a second one ends the process at once.
+
+  It is a context manager, around which the signals have their usual meaning. Its attribute `signal_number` is None until one has
+  come.
+  """
+
+  _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+  def __enter__(self):
+    self.signal_number = None
+    self._usual_handlers = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+    return self
+
+  def __exit__(self, *unused_exception):
+    for number, handler in self._usual_handlers.items():
+      signal.signal(number, handler)
+
+  def _note(self, number, unused_frame):
+    self.signal_number = number
+    logging.warning('%s: ending after this step with a checkpoint; once more ends at once.', signal.Signals(number).name)
+    for caught in self._SIGNALS:
+      signal.signal(caught, signal.SIG_DFL)
+
+  def after_run(self, run_context, run_values):
+    if self.signal_number:
+      run_context.request_stop()
 
 
 class FiniteWeightsListener(tf.train.CheckpointSaverListener):

@@ -112,7 +112,8 @@ def _entries_of(prediction, descriptor):
   """Legend entries of the classes that were predicted, the largest first, each with its share of the pixels."""
   counts = np.bincount(prediction.ravel(), minlength=descriptor.num_classes)
   present = sorted(np.flatnonzero(counts), key=lambda index: -counts[index])
-  return [(descriptor.colors[index], f'{descriptor.class_names[index]} {counts[index] / prediction.size:.1%}') for index in present]
+  return [(descriptor.colors[index], f'{descriptor.class_names[index]} {counts[index] / prediction.size:.1%}')
+          for index in present]
 
 
 def save_png(picture, path):

@@ -99,10 +99,10 @@ def _xception(images, options, training, scope, rows):
   grid = stack.grid_or_ones(options.multi_grid, _NUM_CONVS, scope)
   blocks = [_block(row, bounded) for row in rows] + [_block(_LAST, bounded, grid, activate_inside=True)]
   batch_norm_params = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
-  with slim.arg_scope([slim.conv2d, slim.separable_conv2d], activation_fn=_relu(bounded), normalizer_fn=slim.batch_norm,
+  with slim.arg_scope([slim.conv2d, slim.separable_conv2d], activation_fn=_relu(bounded), normalizer_fn=layers.batch_norm,
                       weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV)), \
       slim.arg_scope([slim.conv2d], weights_regularizer=slim.l2_regularizer(training.weight_decay)), \
-      slim.arg_scope([slim.batch_norm], **batch_norm_params):
+      slim.arg_scope([layers.batch_norm], **batch_norm_params):
     return stack.extract(images, scope, stack.Stem(_stem, stride=2), blocks, options.output_stride)
 
 

@@ -24,6 +24,7 @@ _DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib
 _EXIF_ORIENTATION = 0x0112
 # Position of the bit depth in a PNG file: signature, length and name of the first chunk, width, height.
 _PNG_BIT_DEPTH = 24
+_PNG_END = b'IEND\xaeB`\x82'
 _MAX_LISTED = 8
 
 
@@ -194,6 +195,9 @@ def _read(path):
   try:
     image = Image.open(io.BytesIO(data))
     image.load()
+    # Pillow does without the end of a PNG file, TensorFlow does not.
+    if image.format == 'PNG' and _PNG_END not in data:
+      raise EOFError('the end of the file is missing')
   except _DECODE_ERRORS as error:
     reason = 'no picture of a known format' if isinstance(error, Image.UnidentifiedImageError) else error
     raise InputError(f'{path} is broken ({len(data)} bytes): {reason}.') from error

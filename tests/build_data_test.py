@@ -27,6 +27,7 @@ from deeplab.datasets import (
   build_own_data,
   build_shapes_data,
   build_voc2012_data,
+  colormap,
   dataset_info,
   image_files,
   remove_gt_colormap,
@@ -34,7 +35,8 @@ from deeplab.datasets import (
 )
 
 _ROOT = pathlib.Path(build_data.__file__).parents[1]
-_VOC_PALETTE = [0, 0, 0, 128, 0, 0, 0, 128, 0, 128, 128, 0]
+_ROW = np.uint8([[0, 1, 0, 1, 0, 1, 0]])
+_VOC_PALETTE = colormap.create_label_colormap('pascal')[:256].ravel().tolist()
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def _write_voc(root, names, lists=None, label=None):
   """A data set in the layout of PASCAL VOC with labels of the values 0 and 1."""
   for index, name in enumerate(names):
     _save(root / 'JPEGImages' / f'{name}.jpg', _pixels(seed=index))
-    _save(root / 'SegmentationClass' / f'{name}.png', np.tile(np.uint8([[0, 1, 0, 1, 0, 1, 0]]), [6, 1]) if label is None else label)
+    _save(root / 'SegmentationClass' / f'{name}.png', np.tile(_ROW, [6, 1]) if label is None else label)
   for split, members in (lists or {'train': names}).items():
     path = root / 'ImageSets' / f'{split}.txt'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,8 +120,8 @@ def test_records_hold_the_files_as_they_are(tmp_path):
   train = _examples(tmp_path / 'out', 'train')
   assert sorted(train) == [b'a', b'b'] and sorted(_examples(tmp_path / 'out', 'val')) == [b'c']
   assert train[b'a'] == {
-      'image/encoded': (root / 'JPEGImages/a.jpg').read_bytes(), 'image/filename': b'a', 'image/format': b'jpeg', 'image/height': 6,
-      'image/width': 7, 'image/channels': 3, 'image/segmentation/class/format': b'png',
+      'image/encoded': (root / 'JPEGImages/a.jpg').read_bytes(), 'image/filename': b'a', 'image/format': b'jpeg',
+      'image/height': 6, 'image/width': 7, 'image/channels': 3, 'image/segmentation/class/format': b'png',
       'image/segmentation/class/encoded': (root / 'SegmentationClass/a.png').read_bytes()}
 
 
@@ -227,8 +229,8 @@ def test_split_of_tests_needs_no_labels(tmp_path):
   root = _write_voc(tmp_path / 'voc', ['a', 'b'], {'test': ['a', 'b']})
   (root / 'SegmentationClass/b.png').unlink()
   _convert_voc(root, tmp_path / 'out')
-  has_label = {name: 'image/segmentation/class/encoded' in example for name, example in _examples(tmp_path / 'out', 'test').items()}
-  assert has_label == {b'a': True, b'b': False}
+  examples = _examples(tmp_path / 'out', 'test')
+  assert {name: 'image/segmentation/class/encoded' in examples[name] for name in examples} == {b'a': True, b'b': False}
 
 
 # Problems.
@@ -306,6 +308,17 @@ def test_skip_broken_with_nothing_left_is_an_error(tmp_path):
 # Images.
 
 
+@pytest.mark.parametrize('image_format', ['JPEG', 'PNG'])
+@pytest.mark.parametrize('missing', [1, 5, 11, 20])
+def test_image_without_its_end_is_refused(tmp_path, image_format, missing):
+  path = _save(tmp_path / 'a.img', _pixels(), format=image_format)
+  whole = pathlib.Path(path).read_bytes()
+  image_files.read_image(path)
+  pathlib.Path(path).write_bytes(whole[:-missing])
+  with pytest.raises(InputError, match='a.img is broken'):
+    image_files.read_image(path)
+
+
 @pytest.mark.parametrize('mode', ['L', 'RGB'])
 def test_gray_and_colour_images_are_taken_without_a_warning(tmp_path, mode):
   path = _save(tmp_path / 'a.jpg', Image.fromarray(_pixels()).convert(mode))
@@ -344,7 +357,7 @@ def test_16_bit_image_is_refused_with_its_depth(tmp_path):
 def test_palette_label_is_read_as_indices(tmp_path):
   values = np.uint8([[0, 1, 2], [3, 0, 255]])
   image = Image.fromarray(values)
-  image.putpalette(_VOC_PALETTE + [0] * (768 - len(_VOC_PALETTE)))
+  image.putpalette(_VOC_PALETTE)
   label = image_files.read_label(_save(tmp_path / 'a.png', image))
   np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(label.data))), values)
   assert Image.open(io.BytesIO(label.data)).mode == 'L'
@@ -426,14 +439,16 @@ def read_back():
   with tf.Graph().as_default(), tf.Session() as session:
     serialized = tf.placeholder(tf.string, [])
     record = tfexample.parse_features(serialized)
-    yield session.make_callable((record, tfexample.decode_image(record.image), tfexample.decode_label(record.label)), [serialized])
+    fetches = record, tfexample.decode_image(record.image), tfexample.decode_label(record.label)
+    yield session.make_callable(fetches, [serialized])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(height=st.integers(1, 40), width=st.integers(1, 40), seed=st.integers(0, 1 << 30),
        image_mode=st.sampled_from(['1', 'L', 'P', 'RGB', 'RGBA', 'LA']), image_format=st.sampled_from(['JPEG', 'PNG']),
        label_kind=st.sampled_from(['gray', 'palette', 'deep', 'colour']))
-def test_round_trip_of_images_of_all_modes_and_sizes(tmp_path, read_back, height, width, seed, image_mode, image_format, label_kind):
+def test_round_trip_of_images_of_all_modes_and_sizes(tmp_path, read_back, height, width, seed, image_mode, image_format,
+                                                     label_kind):
   image_mode = image_mode if image_format == 'PNG' or image_mode in ('L', 'RGB') else 'RGB'
   image = Image.fromarray(_pixels(height, width, 4, seed)).convert(image_mode)
   pair = build_data.Pair('näme', _save(tmp_path / 'image', image, format=image_format), str(tmp_path / 'label.png'))
@@ -687,7 +702,9 @@ def test_program_refuses_an_unknown_flag(tmp_path):
   assert done.returncode == 1 and 'image_foldr' in done.stderr and 'image_folder' in done.stderr
 
 
-@pytest.mark.parametrize('program', ['download_and_convert_voc2012.sh', 'download_and_convert_ade20k.sh', 'convert_cityscapes.sh'])
+@pytest.mark.full
+@pytest.mark.parametrize('program', ['download_and_convert_voc2012.sh', 'download_and_convert_ade20k.sh',
+                                     'convert_cityscapes.sh'])
 def test_scripts_convert_a_data_set_that_is_there(tmp_path, program):
   if 'voc' in program:
     root = _write_voc(tmp_path / 'VOCdevkit/VOC2012', ['a', 'b'])

@@ -43,7 +43,8 @@ def _names(paths):
      {0: 'background', 15: 'person', 20: 'tvmonitor'}),
     ('cityscapes', 19, 255, {'train_fine': 2975, 'train_coarse': 22973, 'trainval_fine': 3475, 'trainval_coarse': 23473,
                              'val_fine': 500, 'test_fine': 1525}, {0: 'road', 8: 'vegetation', 18: 'bicycle'}),
-    ('ade20k', 151, 0, {'train': 20210, 'val': 2000}, {1: 'wall', 13: 'person', 17: 'mountain', 137: 'traffic light', 150: 'flag'}),
+    ('ade20k', 151, 0, {'train': 20210, 'val': 2000}, {1: 'wall', 13: 'person', 17: 'mountain', 137: 'traffic light',
+                                                       150: 'flag'}),
 ])
 def test_known_data_sets(name, num_classes, ignore_label, splits, some_names):
   descriptor = dataset_info.get_descriptor(name)

@@ -15,10 +15,10 @@ _SCALES = {'min_scale_factor': 0.25, 'max_scale_factor': 3.0, 'scale_factor_step
 
 
 def preprocess(image, label, *arguments, **named_arguments):
-  """preprocess_image_and_label on arrays, run once."""
+  """preprocess_image_and_label on arrays, run once; the graph does not know their size."""
   with tf.Graph().as_default(), tf.Session() as session:
-    image = tf.constant(image)
-    label = None if label is None else tf.constant(label)
+    image, label = (None if array is None else tf.placeholder_with_default(array, [None, None, array.shape[2]])
+                    for array in (image, label))
     outputs = input_preprocess.preprocess_image_and_label(image, label, *arguments, **named_arguments)
     return session.run([output for output in outputs if output is not None])
 

@@ -1,0 +1,169 @@
+"""export_model.py from a checkpoint to its files, run as their users do, against the network itself."""
+
+import numpy as np
+import pytest
+import tiny_network
+from absl import flags
+
+from deeplab import export_model
+from deeplab.core import run_options
+from deeplab.core.errors import InputError
+from deeplab.core.tf_compat import tf
+
+FLAGS = flags.FLAGS
+_NO_RESIZE = {'min_resize_value': None, 'max_resize_value': None, 'resize_factor': None, 'keep_aspect_ratio': True}
+
+
+@pytest.fixture(scope='module')
+def run_dir(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('train')
+  tiny_network.write_run(folder)
+  return folder
+
+
+def _export(run_dir, **values):
+  FLAGS.checkpoint_path = str(run_dir)
+  FLAGS.crop_size = tiny_network.CROP
+  for name, value in values.items():
+    FLAGS[name].value = value
+  export_model.main(['export_model'])
+
+
+def _run_frozen_graph(path, images):
+  """(labels, probabilities) of each image, by the names that clients know."""
+  graph_def = tf.GraphDef.FromString(path.read_bytes())
+  with tf.Graph().as_default(), tf.Session() as session:
+    tf.import_graph_def(graph_def, name='')
+    return [session.run(['SemanticPredictions:0', 'SemanticProbabilities:0'], {'ImageTensor:0': image[np.newaxis]})
+            for image in images]
+
+
+def _interpreter(content):
+  interpreter = tf.lite.Interpreter(model_content=content)
+  interpreter.allocate_tensors()
+  return interpreter
+
+
+def _run_tflite(interpreter, image):
+  interpreter.set_tensor(interpreter.get_input_details()[0]['index'], image)
+  interpreter.invoke()
+  return interpreter.get_tensor(interpreter.get_output_details()[0]['index'])
+
+
+def test_frozen_graph_and_saved_model_predict_as_the_network(run_dir, tmp_path):
+  images = tiny_network.images()
+  frozen, saved_model = tmp_path / 'new' / 'frozen_inference_graph.pb', tmp_path / 'new' / 'saved_model'
+  _export(run_dir, export_path=str(frozen), saved_model_dir=str(saved_model), save_inference_graph=True)
+  expected = tiny_network.predict(run_dir, images)
+  assert all(len(np.unique(labels)) > 1 for labels, _ in expected)
+  for (labels, probabilities), (expected_labels, expected_probabilities) in zip(_run_frozen_graph(frozen, images), expected,
+                                                                                 strict=True):
+    assert labels.dtype == np.int32 and labels.shape == (1, *expected_labels.shape)
+    np.testing.assert_array_equal(labels[0], expected_labels)
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities[0], expected_probabilities, atol=1e-6)
+  graph_def = tf.GraphDef.FromString(frozen.read_bytes())
+  assert not any(node.device or 'Variable' in node.op for node in graph_def.node)
+  types = {node.name: node.attr['SrcT' if node.op == 'Cast' else 'T'].type for node in graph_def.node}
+  assert {'ArgMax', 'RawSemanticPredictions', 'RawSemanticProbabilities'} <= types.keys()
+  assert 'name: "ImageTensor"' in (tmp_path / 'new' / 'inference_graph.pbtxt').read_text()
+
+  with tf.Graph().as_default(), tf.Session() as session:
+    signature = tf.saved_model.load(session, ['serve'], str(saved_model)).signature_def['serving_default']
+    assert list(signature.inputs) == ['ImageTensor']
+    assert sorted(signature.outputs) == ['SemanticPredictions', 'SemanticProbabilities']
+    labels = session.run(signature.outputs['SemanticPredictions'].name,
+                         {signature.inputs['ImageTensor'].name: images[1][np.newaxis]})
+  np.testing.assert_array_equal(labels[0], expected[1][0])
+
+
+def test_image_larger_than_the_crop_is_refused(run_dir, tmp_path):
+  _export(run_dir, export_path=str(tmp_path / 'model.pb'))
+  with pytest.raises(tf.errors.InvalidArgumentError, match='ImageTensor is 66x40 .height x width. but the crop is 65x65'):
+    _run_frozen_graph(tmp_path / 'model.pb', [np.zeros([66, 40, 3], np.uint8)])
+
+
+def test_resizing_is_undone_in_the_graph(run_dir, tmp_path):
+  image, = tiny_network.images([(96, 64)])
+  _export(run_dir, export_path=str(tmp_path / 'model.pb'), min_resize_value=40, max_resize_value=60)
+  (labels, probabilities), = _run_frozen_graph(tmp_path / 'model.pb', [image])
+  assert labels.shape == (1, 96, 64) and probabilities.shape == (1, 96, 64, tiny_network.NUM_CLASSES)
+  np.testing.assert_allclose(probabilities.sum(axis=3), 1, atol=1e-5)
+  with tf.Graph().as_default(), tf.Session() as session:
+    resized = session.run(tf.image.resize_bilinear(image[np.newaxis], [60, 40], align_corners=True))[0]
+    expected, _ = tiny_network.predict(run_dir, [resized])[0]
+    expected = session.run(tf.image.resize_nearest_neighbor(expected[np.newaxis, ..., np.newaxis], [96, 64], align_corners=True))
+  assert (labels[0] == expected[0, ..., 0]).mean() > 0.999
+
+
+@pytest.mark.parametrize('scales', [(1.0,), (0.5, 1.0)])
+def test_flips_and_scales_are_averaged(run_dir, tmp_path, scales):
+  image = tiny_network.images()[0]
+  _export(run_dir, export_path=str(tmp_path / 'model.pb'), inference_scales=list(scales), add_flipped_images=True)
+  (labels, probabilities), = _run_frozen_graph(tmp_path / 'model.pb', [image])
+  (expected_labels, expected_probabilities), = tiny_network.predict(run_dir, [image], scales, flip=True)
+  (_, plain_probabilities), = tiny_network.predict(run_dir, [image])
+  np.testing.assert_array_equal(labels[0], expected_labels)
+  np.testing.assert_allclose(probabilities[0], expected_probabilities, atol=1e-6)
+  assert abs(probabilities[0] - plain_probabilities).max() > 1e-3
+
+
+@pytest.mark.parametrize('weights, label_dtype, agreement', [('float32', 'int32', 0.999), ('float16', 'uint8', 0.99),
+                                                             ('int8', 'int32', 0.9)])
+def test_tflite(run_dir, tmp_path, weights, label_dtype, agreement):
+  path = tmp_path / 'model.tflite'
+  _export(run_dir, tflite_path=str(path), tflite_weights=weights, tflite_label_dtype=label_dtype)
+  interpreter = _interpreter(path.read_bytes())
+  image, = interpreter.get_input_details()
+  labels, = interpreter.get_output_details()
+  assert (image['name'], image['dtype'], image['shape'].tolist()) == ('ImageTensor', np.uint8, [1, 65, 65, 3])
+  assert (labels['name'], labels['dtype'], labels['shape'].tolist()) == ('SemanticPredictions', np.dtype(label_dtype), [1, 65, 65])
+  shares = []
+  for picture, (expected, _) in zip(tiny_network.images(), tiny_network.predict(run_dir, tiny_network.images()), strict=True):
+    predicted = _run_tflite(interpreter, tiny_network.padded(picture, 127, np.uint8))
+    shares.append((predicted[0, :picture.shape[0], :picture.shape[1]] == expected).mean())
+  assert np.mean(shares) > agreement
+
+
+def test_tflite_weights_shrink_the_file(run_dir, tmp_path):
+  sizes = []
+  for weights in ('float32', 'float16', 'int8'):
+    _export(run_dir, tflite_path=str(tmp_path / weights), tflite_weights=weights)
+    sizes.append((tmp_path / weights).stat().st_size)
+  assert sizes[1] < 0.6 * sizes[0] and sizes[2] < 0.7 * sizes[1]
+
+
+def test_uint8_labels_must_hold_all_classes():
+  model_options = tiny_network.options()._replace(outputs_to_num_classes={'semantic': 257})
+  options = run_options.CheckpointOptions(model_options, None, _NO_RESIZE, None)
+  with pytest.raises(InputError, match='--tflite_label_dtype=uint8 holds at most 256 classes, the network has 257'):
+    export_model.build_tflite_graph(options, label_dtype=tf.uint8)
+
+
+def test_options_come_from_the_run(run_dir, tmp_path):
+  """Neither --depth_multiplier nor --num_classes is given; a contradiction is refused."""
+  with pytest.raises(InputError, match='--depth_multiplier is 1.0, the run has 0.35'):
+    FLAGS.depth_multiplier = 1.0
+    _export(run_dir, export_path=str(tmp_path / 'model.pb'))
+  FLAGS.depth_multiplier = 0.35
+  with pytest.raises(InputError, match='5 classes'):
+    _export(run_dir, export_path=str(tmp_path / 'model.pb'), num_classes=21)
+
+
+@pytest.mark.parametrize('values, message', [
+    ({}, 'Nothing to export: give --export_path'),
+    ({'tflite_path': 'model.tflite', 'save_inference_graph': True}, '--save_inference_graph .* --export_path'),
+    ({'export_path': '{folder}'}, '--export_path=.* is a folder'),
+    ({'tflite_path': '{folder}'}, '--tflite_path=.* is a folder'),
+    ({'saved_model_dir': '{folder}'}, '--saved_model_dir=.* is no SavedModel'),
+])
+def test_outputs_that_cannot_be_written_are_refused(run_dir, tmp_path, values, message):
+  with pytest.raises(InputError, match=message):
+    _export(run_dir, **{name: value.format(folder=tmp_path) if isinstance(value, str) else value for name, value in values.items()})
+
+
+def test_saved_model_is_replaced(run_dir, tmp_path):
+  for _ in range(2):
+    _export(run_dir, saved_model_dir=str(tmp_path / 'model'))
+  assert [path.name for path in tmp_path.iterdir()] == ['model']
+  assert sorted(path.name for path in (tmp_path / 'model').iterdir()) == ['saved_model.pb', 'variables']

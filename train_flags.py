@@ -1,0 +1,278 @@
+"""The flags of train.py, and what must hold among them before any work is done."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from absl import flags, logging
+
+from deeplab import common, train_utils
+from deeplab.core import checkpoint, feature_extractor, layers, utils
+from deeplab.core.errors import InputError
+from deeplab.core.tf_compat import tf
+
+FLAGS = flags.FLAGS
+
+common.define_network_flags()
+common.define_data_flags()
+
+# The word beside numbers, or beside true and false.
+AUTO = 'auto'
+
+# Clones and replicas.
+flags.DEFINE_integer('num_clones', 1, 'Number of GPUs (or, with --clone_on_cpu, of parts on the CPU) that share a batch.',
+                     lower_bound=1)
+flags.DEFINE_boolean('clone_on_cpu', False, 'Run the clones on the CPU.')
+flags.DEFINE_integer('num_replicas', 1, 'Number of worker processes.', lower_bound=1)
+flags.DEFINE_integer('startup_delay_steps', 15, 'Worker i starts when the global step has reached i times this number.',
+                     lower_bound=0)
+flags.DEFINE_integer('num_ps_tasks', 0, 'Number of parameter servers; 0: the variables are in this process.', lower_bound=0)
+flags.DEFINE_integer('task', 0, 'Index of this worker; worker 0 saves checkpoints and summaries.', lower_bound=0)
+
+# Output.
+flags.DEFINE_string('train_logdir', None, 'Folder of checkpoints and summaries.')
+flags.DEFINE_integer('log_steps', 10, 'Steps between two lines of progress; 0: none.', lower_bound=0)
+flags.DEFINE_integer('save_interval_secs', 1200, 'Seconds between two checkpoints.', lower_bound=1)
+flags.DEFINE_integer('max_checkpoints_to_keep', 5, 'Number of newest checkpoints that are kept; 0: all.', lower_bound=0)
+flags.DEFINE_float('keep_checkpoint_every_n_hours', 10000.0, 'Hours after which one more checkpoint is kept for good.',
+                   lower_bound=0.0)
+flags.DEFINE_integer('save_summaries_secs', 600, 'Seconds between two summaries.', lower_bound=1)
+flags.DEFINE_boolean('save_summaries_images', False, 'Add images, labels and predictions to the summaries.')
+flags.DEFINE_boolean('save_summaries_histograms', False, 'Add a histogram of each variable to the summaries.')
+flags.DEFINE_string('profile_logdir', None, 'Folder for a profile of every 100th step.')
+
+# Optimisation.
+flags.DEFINE_enum('optimizer', 'momentum', ['momentum', 'adam'], 'Optimizer.')
+flags.DEFINE_enum('learning_policy', 'poly', ['poly', 'step', 'cosine', 'multi_steps'], 'How the learning rate falls.')
+flags.DEFINE_float('base_learning_rate', 0.0001, 'Learning rate at the start: 0.007 to train on PASCAL VOC, 0.0001 to fine-tune.',
+                   lower_bound=0.0)
+flags.DEFINE_float('decay_steps', 0.0, 'Steps of the poly policy; 0: to the end of training.', lower_bound=0.0)
+flags.DEFINE_float('end_learning_rate', 0.0, 'Rate at which the poly policy ends.', lower_bound=0.0)
+flags.DEFINE_float('learning_rate_decay_factor', 0.1, 'Factor of the step policy.', lower_bound=0.0)
+flags.DEFINE_integer('learning_rate_decay_step', 2000, 'Steps between two decays of the step policy.', lower_bound=1)
+flags.DEFINE_float('learning_power', 0.9, 'Exponent of the poly policy.', lower_bound=0.0)
+common.define_numbers('learning_rate_boundaries', None, 'Steps at which the multi_steps policy changes the rate.')
+common.define_numbers('boundary_learning_rates', None, 'Rates of the multi_steps policy, one more than boundaries.', float)
+flags.DEFINE_integer('slow_start_step', 0, 'Number of first steps with a small rate.', lower_bound=0)
+flags.DEFINE_float('slow_start_learning_rate', 1e-4, 'Rate of the slow start.', lower_bound=0.0)
+flags.DEFINE_enum('slow_start_burnin_type', 'none', ['none', 'linear'], 'Whether the rate of the slow start is constant or '
+                  'climbs to the base rate.')
+flags.DEFINE_integer('training_number_of_steps', 30000, 'Global step at which training ends, over all workers.', lower_bound=1)
+flags.DEFINE_float('momentum', 0.9, 'Momentum of the momentum optimizer.', lower_bound=0.0, upper_bound=1.0)
+flags.DEFINE_float('adam_learning_rate', 0.001, 'Constant rate of the Adam optimizer.', lower_bound=0.0)
+flags.DEFINE_float('adam_epsilon', 1e-08, 'Epsilon of the Adam optimizer.', lower_bound=0.0)
+flags.DEFINE_integer('train_batch_size', 8, 'Images per step of one worker, over its clones.', lower_bound=1)
+flags.DEFINE_float('weight_decay', 0.00004, 'Factor of the L2 penalty; 0.0001 for ResNet.', lower_bound=0.0)
+common.define_numbers('train_crop_size', [513, 513], 'height,width of the training crops in pixels.')
+flags.DEFINE_float('last_layer_gradient_multiplier', 1.0, 'Factor of the gradients of the last layers.', lower_bound=0.0)
+flags.DEFINE_boolean('upsample_logits', True, 'Resize the logits to the labels for the loss; else the labels to the logits.')
+flags.DEFINE_integer('hard_example_mining_step', 0, 'Steps over which the loss narrows to the hardest pixels; 0: at once.',
+                     lower_bound=0)
+flags.DEFINE_float('top_k_percent_pixels', 1.0, 'Share of the pixels, the hardest ones, that make the loss.')
+flags.DEFINE_float('drop_path_keep_prob', 1.0, 'Keep probability of a path of the NAS networks.', lower_bound=0.0,
+                   upper_bound=1.0)
+
+# Start.
+flags.DEFINE_string('tf_initial_checkpoint', None, 'Checkpoint whose weights training starts from.')
+common.define_switch('initialize_last_layer', True, AUTO, 'Restore the last layers from it, too; auto: those that fit.')
+flags.DEFINE_boolean('last_layers_contain_logits_only', False, 'Only the logits count as last layers; else the whole head.')
+flags.DEFINE_boolean('freeze_backbone', False, 'Leave the backbone as it starts, batch norm included; train the rest.')
+common.define_numbers('frozen_scopes', None, 'Variable scopes to leave so, for example MobilenetV2/Conv,aspp0.', str)
+flags.DEFINE_boolean('fine_tune_batch_norm', True, 'Train batch norm; needs 12 or more images per clone.')
+flags.DEFINE_integer('seed', None, 'Seed of weights, data order and augmentation; unset: another one each run.')
+
+# Data.
+flags.DEFINE_float('min_scale_factor', 0.5, 'Least factor of the random scaling.', lower_bound=0.0)
+flags.DEFINE_float('max_scale_factor', 2.0, 'Largest factor of the random scaling.', lower_bound=0.0)
+flags.DEFINE_float('scale_factor_step_size', 0.25, 'Step of the random scaling; 0: any factor.', lower_bound=0.0)
+flags.DEFINE_string('train_split', 'train', 'Split to train on.')
+
+# Fewer images make poor statistics.
+_MIN_BATCH_FOR_BATCH_NORM = 8
+# Moving averages are e^-x of their initial values after steps * (1 - decay) = x.
+_SETTLED = 3.0
+_SCHEDULE_FLAGS = ('base_learning_rate', 'learning_policy', 'decay_steps', 'end_learning_rate', 'learning_rate_decay_factor',
+                   'learning_rate_decay_step', 'learning_power', 'learning_rate_boundaries', 'boundary_learning_rates',
+                   'slow_start_step')
+
+
+class _Idle(NamedTuple):
+  """Flags that nothing looks at in some runs.
+
+  Attributes:
+    names: the flags.
+    is_idle: function without arguments.
+    reason: end of the sentence "--name=value has no effect: ".
+    refused: whether that is an error, because it makes another run than the one asked for.
+  """
+  names: tuple
+  is_idle: Callable
+  reason: str
+  refused: bool = False
+
+
+def _uses_adam():
+  return FLAGS.optimizer == 'adam'
+
+
+def _resizes():
+  return FLAGS.min_resize_value or FLAGS.max_resize_value
+
+
+_IDLE = (
+    _Idle(_SCHEDULE_FLAGS, _uses_adam, '--optimizer=adam has a constant rate, --adam_learning_rate.', refused=True),
+    _Idle(('momentum',), _uses_adam, '--optimizer is adam.'),
+    _Idle(('adam_learning_rate', 'adam_epsilon'), lambda: not _uses_adam(), '--optimizer is not adam.', refused=True),
+    _Idle(('learning_rate_boundaries', 'boundary_learning_rates'), lambda: FLAGS.learning_policy != 'multi_steps',
+          '--learning_policy is not multi_steps.', refused=True),
+    _Idle(('base_learning_rate',), lambda: FLAGS.learning_policy == 'multi_steps',
+          '--learning_policy=multi_steps has --boundary_learning_rates.'),
+    _Idle(('decay_steps', 'end_learning_rate', 'learning_power'), lambda: FLAGS.learning_policy != 'poly',
+          '--learning_policy is not poly.'),
+    _Idle(('learning_rate_decay_factor', 'learning_rate_decay_step'), lambda: FLAGS.learning_policy != 'step',
+          '--learning_policy is not step.'),
+    _Idle(('slow_start_learning_rate', 'slow_start_burnin_type'), lambda: not FLAGS.slow_start_step, '--slow_start_step is 0.'),
+    _Idle(('hard_example_mining_step',), lambda: FLAGS.top_k_percent_pixels == 1.0, '--top_k_percent_pixels is 1.'),
+    _Idle(('initialize_last_layer',), lambda: not FLAGS.tf_initial_checkpoint, 'there is no --tf_initial_checkpoint.'),
+    _Idle(('resize_factor', 'keep_aspect_ratio'), lambda: not _resizes(), 'there is no --min_resize_value.'),
+    _Idle(('batch_norm_decay',), lambda: not FLAGS.fine_tune_batch_norm, '--fine_tune_batch_norm is false.'),
+    _Idle(('drop_path_keep_prob',), lambda: not FLAGS.model_variant.startswith('nas_'), '--model_variant is no NAS network.'),
+    _Idle(('startup_delay_steps',), lambda: FLAGS.num_replicas == 1, '--num_replicas is 1.'),
+)
+
+
+def check():
+  """Refuses values that do not go together, and warns of those that are seldom meant.
+
+  Raises:
+    InputError: names the flags, their values and what would be right.
+  """
+  for rule in (_check_clones, _check_cluster, _check_idle, _check_schedule, _check_loss, _check_images, _check_batch_norm,
+               _check_paths):
+    rule()
+
+
+def frozen_scopes():
+  """Variable scopes that --freeze_backbone and --frozen_scopes keep as they are; tuple of texts."""
+  backbone = [feature_extractor.get_backbone(FLAGS.model_variant).scope] if FLAGS.freeze_backbone else []
+  return (*backbone, *(scope.strip('/') for scope in FLAGS.frozen_scopes or []))
+
+
+def _check_clones():
+  if FLAGS.train_batch_size % FLAGS.num_clones:
+    raise InputError(f'--train_batch_size={FLAGS.train_batch_size} cannot be split over --num_clones={FLAGS.num_clones}: give a '
+                     'multiple.')
+  num_gpus = len(tf.config.list_physical_devices('GPU'))
+  if FLAGS.num_clones > max(num_gpus, 1) and not FLAGS.clone_on_cpu:
+    raise InputError(f'--num_clones={FLAGS.num_clones}, but this machine has {num_gpus} GPUs; give at most that number, or '
+                     '--clone_on_cpu.')
+  if FLAGS.quantize_delay_step >= 0:
+    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised training is not supported yet; leave it out.')
+
+
+def _check_cluster():
+  if FLAGS.num_ps_tasks and not FLAGS.master:
+    raise InputError(f'--num_ps_tasks={FLAGS.num_ps_tasks} needs --master, the address of a server of the cluster.')
+  if FLAGS.num_replicas > 1 and not FLAGS.num_ps_tasks:
+    raise InputError(f'--num_replicas={FLAGS.num_replicas} needs --num_ps_tasks of 1 or more, for the variables they share.')
+  if FLAGS.task >= FLAGS.num_replicas:
+    raise InputError(f'--task={FLAGS.task}: with --num_replicas={FLAGS.num_replicas} it is at most {FLAGS.num_replicas - 1}.')
+
+
+def _check_idle():
+  for row in _IDLE:
+    # A file of flags may hold defaults, too.
+    changed = [FLAGS[name] for name in row.names if FLAGS[name].value != FLAGS[name].default]
+    if not changed or not row.is_idle():
+      continue
+    message = f'{" ".join(changed[0].serialize().splitlines())} has no effect: {row.reason}'
+    if row.refused:
+      raise InputError(f'{message} Leave it out.')
+    logging.warning('%s', message)
+
+
+def _check_schedule():
+  if FLAGS.slow_start_step >= FLAGS.training_number_of_steps:
+    raise InputError(f'--slow_start_step={FLAGS.slow_start_step} is not less than '
+                     f'--training_number_of_steps={FLAGS.training_number_of_steps}: the base rate would never be reached.')
+  with tf.Graph().as_default():
+    learning_rate()
+
+
+def learning_rate():
+  """float32 scalar tensor in the default graph, the rate that the flags mean."""
+  if _uses_adam():
+    return tf.constant(FLAGS.adam_learning_rate)
+  return train_utils.get_model_learning_rate(
+      FLAGS.learning_policy, FLAGS.base_learning_rate, FLAGS.learning_rate_decay_step, FLAGS.learning_rate_decay_factor,
+      FLAGS.training_number_of_steps, FLAGS.learning_power, FLAGS.slow_start_step, FLAGS.slow_start_learning_rate,
+      FLAGS.slow_start_burnin_type, FLAGS.decay_steps, FLAGS.end_learning_rate, FLAGS.learning_rate_boundaries,
+      FLAGS.boundary_learning_rates)
+
+
+def _check_loss():
+  train_utils.check_mining(FLAGS.hard_example_mining_step, FLAGS.top_k_percent_pixels)
+  if FLAGS.drop_path_keep_prob == 0:
+    raise InputError('--drop_path_keep_prob=0: give a probability above 0, up to 1 (no drop path).')
+  if FLAGS.label_weights and FLAGS.label_weights != [AUTO] and not any(FLAGS.label_weights):
+    raise InputError('--label_weights are all 0: nothing would be learned.')
+  if FLAGS.image_pyramid and min(FLAGS.image_pyramid) <= 0:
+    raise InputError(f'--image_pyramid={",".join(map(str, FLAGS.image_pyramid))}: give scales above 0, for example 0.5,1.0,1.5.')
+
+
+def _check_images():
+  for name in ('train_crop_size', 'image_pooling_crop_size', 'image_pooling_stride'):
+    if FLAGS[name].value is not None:
+      common.parse_size(FLAGS[name].value, name)
+  low, high, step = FLAGS.min_scale_factor, FLAGS.max_scale_factor, FLAGS.scale_factor_step_size
+  if not 0 < low <= high:
+    raise InputError(f'--min_scale_factor={low} and --max_scale_factor={high}: give a number above 0 and one not below it.')
+  if step > high - low > 0:
+    raise InputError(f'--scale_factor_step_size={step} is more than --max_scale_factor={high} less --min_scale_factor={low}: '
+                     'give a smaller step, or 0 for any factor between them.')
+  low, high = FLAGS.min_resize_value, FLAGS.max_resize_value
+  if high is not None and (low is None or low > high):
+    raise InputError(f'--max_resize_value={high} with --min_resize_value={low}: give both, the second not above the first.')
+  if FLAGS.train_split == common.TEST_SET:
+    raise InputError(f'--train_split={FLAGS.train_split} has no labels to train on; choose another split.')
+
+
+def _check_batch_norm():
+  if not FLAGS.fine_tune_batch_norm:
+    return
+  batch_size = FLAGS.train_batch_size // FLAGS.num_clones
+  if batch_size == 1 and _pools_to_one_pixel() and not layers.is_in_scopes('image_pooling', frozen_scopes()):
+    raise InputError('--fine_tune_batch_norm with 1 image per clone: the pooled image is a single pixel, which has no variance. '
+                     'Give --fine_tune_batch_norm=false, a larger --train_batch_size, or --add_image_level_feature=false.')
+  if batch_size < _MIN_BATCH_FOR_BATCH_NORM:
+    logging.warning('--fine_tune_batch_norm with %d images per clone: each clone has statistics of its own images alone, and of '
+                    'fewer than %d they are poor (12 or more are good). Give --fine_tune_batch_norm=false, or a larger '
+                    '--train_batch_size.', batch_size, _MIN_BATCH_FOR_BATCH_NORM)
+  decay = layers.HEAD_BATCH_NORM_DECAY if FLAGS.batch_norm_decay is None else FLAGS.batch_norm_decay
+  if FLAGS.training_number_of_steps * (1 - decay) < _SETTLED:
+    fitting = max(0.9, 1 - 10 / FLAGS.training_number_of_steps)
+    logging.warning('Moving averages of batch norm with a decay of %g hardly move in %d steps: training may look good and '
+                    'evaluation bad. For so few steps give --batch_norm_decay=%.4g, or --fine_tune_batch_norm=false.', decay,
+                    FLAGS.training_number_of_steps, fitting)
+
+
+def _pools_to_one_pixel():
+  """Whether the image-level branch normalises one pixel per image."""
+  if not (FLAGS.aspp_with_batch_norm and FLAGS.add_image_level_feature):
+    return False
+  if FLAGS.dense_prediction_cell_json or FLAGS.aspp_with_squeeze_and_excitation:
+    return False
+  crop_size = common.parse_size(FLAGS.train_crop_size, 'train_crop_size')
+  pooled_size = common.parse_size(FLAGS.image_pooling_crop_size or crop_size, 'image_pooling_crop_size')
+  stride = common.parse_size(FLAGS.image_pooling_stride, 'image_pooling_stride')
+  scale = 1.0 / FLAGS.output_stride
+  return all(utils.scale_dimension(side, scale) - utils.scale_dimension(pooled, scale) < step
+             for side, pooled, step in zip(crop_size, pooled_size, stride, strict=True))
+
+
+def _check_paths():
+  if FLAGS.tf_initial_checkpoint:
+    checkpoint.resolve_checkpoint(FLAGS.tf_initial_checkpoint, 'tf_initial_checkpoint')
+  for name in ('train_logdir', 'profile_logdir'):
+    path = FLAGS[name].value
+    if path and tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
+      raise InputError(f'--{name}={path} is a file; give a folder.')
