@@ -310,7 +310,8 @@ def session_config():
 
 def flags_in_force():
   """All flags of the program that have a value, given or by default: lines for a file that --flagfile takes."""
-  ours = [flag for module, module_flags in FLAGS.flags_by_module_dict().items() if not module.startswith('absl.')
+  # Those of a program that was started by its file are listed under the name of that file.
+  ours = [flag for module, module_flags in FLAGS.flags_by_module_dict().items() if module.startswith(('deeplab.', sys.argv[0]))
           for flag in module_flags if flag.value is not None]
   return [line for flag in sorted(ours, key=lambda flag: flag.name) for line in flag.serialize().splitlines()]
 

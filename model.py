@@ -59,7 +59,8 @@ def _check_aspp(options):
     raise InputError(f'--atrous_rates={options.atrous_rates}: --aspp_with_squeeze_and_excitation without '
                      '--aspp_with_concat_projection allows no atrous branches; leave the rates out or keep the projection.')
   native_stride = feature_extractor.feature_stride(options)
-  if options.add_image_level_feature and native_stride != options.output_stride:
+  # With an unknown crop size the image-level feature takes the size of the features.
+  if options.add_image_level_feature and options.crop_size and native_stride != options.output_stride:
     raise InputError(f'--output_stride={options.output_stride}: --model_variant={options.model_variant} makes features of stride '
                      f'{native_stride}; use that stride, or --add_image_level_feature=false.')
 

@@ -20,8 +20,8 @@ def _image_level_branch(features, options):
   if options.crop_size is None:
     pooled = tf.reduce_mean(features, axis=[1, 2], keepdims=True)
   else:
-    pooled = slim.avg_pool2d(features, layers.pooling_window(options, 1.0 / options.output_stride), stride=options.image_pooling_stride,
-                             padding='VALID')
+    window = layers.pooling_window(options, 1.0 / options.output_stride)
+    pooled = slim.avg_pool2d(features, window, stride=options.image_pooling_stride, padding='VALID')
   pooled = slim.conv2d(pooled, options.aspp_convs_filters, 1, scope=IMAGE_POOLING_SCOPE, **_image_level_layer(options))
   return utils.resize_to(pooled, layers.feature_size(features, options))
 

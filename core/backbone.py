@@ -1,6 +1,7 @@
 """The shape of a row of the backbone table (core/feature_extractor.py)."""
 
-from typing import Callable, Mapping, NamedTuple, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from deeplab.core.tf_compat import tf
 

@@ -106,12 +106,14 @@ def mean_pixel(model_variant=None):
 
 
 def feature_stride(options):
-  """Ratio of input to feature resolution that the network really has."""
+  """Ratio of input to feature resolution that the network really has, whatever options.output_stride asks for."""
   backbone = get_backbone(options.model_variant)
+  nas_options = options.nas_architecture_options
   # The convolutions of the ImageNet head bring the features to the output stride.
-  if backbone.fixed_stride is None or options.nas_architecture_options['nas_use_classification_head']:
+  if 'nas_architecture_options' not in backbone.honours or nas_options['nas_use_classification_head']:
     return options.output_stride
-  return backbone.fixed_stride
+  stride = backbone.fixed_stride or options.output_stride
+  return min(stride, 16) if nas_options['nas_remove_os32_stride'] else stride
 
 
 def _refuse(options, flag, value, reason):
@@ -134,8 +136,8 @@ def _check_width(options, backbone):
   if options.depth_multiplier != 1.0 and 'depth_multiplier' not in backbone.honours:
     _refuse(options, 'depth_multiplier', options.depth_multiplier, 'only MobileNets come in several widths; leave the flag out.')
   if options.divisible_by not in (None, backbone.fixed_divisor) and 'divisible_by' not in backbone.honours:
-    reason = f'it always rounds to {backbone.fixed_divisor}.' if backbone.fixed_divisor else 'only mobilenet_v2 rounds its widths.'
-    _refuse(options, 'divisible_by', options.divisible_by, reason)
+    _refuse(options, 'divisible_by', options.divisible_by,
+            f'it always rounds to {backbone.fixed_divisor}.' if backbone.fixed_divisor else 'only mobilenet_v2 rounds its widths.')
 
 
 def _check_nas(options, backbone):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from deeplab.core import utils
 from deeplab.core.tf_compat import slim, tf
 
-# TensorFlow's fused batch norm raises a smaller epsilon to this one, in training and in inference (spec models.md 1.5). Checkpoints
-# were trained so; it stands here so that an unfused computation gives the same numbers.
+# TensorFlow's fused batch norm raises a smaller epsilon to this one, in training and in inference.
+# Checkpoints were trained so; it stands here so that an unfused computation gives the same numbers.
 _MIN_FUSED_EPSILON = 1.001e-5
 # ASPP, dense prediction cell and decoder, whatever the backbone.
 HEAD_BATCH_NORM_DECAY = 0.9997
@@ -102,7 +102,7 @@ def fixed_padding(inputs, kernel_size, rate=1):
 
 
 def _with_fixed_padding(layer, inputs, kernel_size, stride, rate, scope, **kwargs):
-  """Runs `layer`, sampling from index 0 when strided, for odd and even sizes alike (spec models.md 1.4)."""
+  """Runs `layer`, sampling from index 0 when strided, for odd and even sizes alike."""
   if stride == 1:
     return layer(inputs, kernel_size=kernel_size, stride=1, rate=rate, padding='SAME', scope=scope, **kwargs)
   return layer(fixed_padding(inputs, kernel_size, rate), kernel_size=kernel_size, stride=stride, rate=rate, padding='VALID',

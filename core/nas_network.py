@@ -170,14 +170,12 @@ def pnasnet(images, options, training):
 def hnasnet(images, options, training):
   """The network found by Auto-DeepLab (arXiv:1901.02985); its cells end at stride 8.
 
-  Arguments and results as for pnasnet. The features have stride 8; only the classification head goes on to 16 or 32. Climbing
-  one level turns n pixels into 2n - 1, so that crops of a multiple of 32, plus 1, fit best.
+  Arguments and results as for pnasnet. The features have stride 8 whatever the output stride says; only the classification head
+  goes on to it, 16 or 32. Climbing one level turns n pixels into 2n - 1, so that crops of a multiple of 32, plus 1, fit best.
 
   Raises:
     ValueError: as pnasnet.
   """
-  has_head = _architecture(options)['nas_use_classification_head']
-  if options.output_stride not in (_HNASNET_STRIDE, *(_HEAD_DOWNSAMPLING if has_head else ())):
-    raise InputError(f'--output_stride={options.output_stride}: hnasnet runs at 8, and at 16 or 32 only with '
-                     '--nas_use_classification_head.')
+  if options.output_stride not in (_HNASNET_STRIDE, *_HEAD_DOWNSAMPLING):
+    raise InputError(f'--output_stride={options.output_stride}: hnasnet takes 8, 16 or 32.')
   return _build(images, options, training, 'hnasnet', nas_genotypes.HNASNET, _HNASNET_LEVELS)

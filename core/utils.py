@@ -37,13 +37,13 @@ def resize_to(images, size):
   """resize_bilinear that leaves `images` alone where they have the size already, and sets the static shape.
 
   Args:
-    images: float32 [batch, height, width, channels].
+    images: float [batch, height, width, channels].
     size: (height, width), Python ints or int tensors.
   """
   static_size = [None if isinstance(side, tf.Tensor) else side for side in size]
   if None not in static_size and images.shape[1:3].as_list() == static_size:
     return images
-  resized = resize_bilinear(images, size)
+  resized = resize_bilinear(images, size, images.dtype)
   resized.set_shape([images.shape[0], *static_size, images.shape[3]])
   return resized
 

@@ -22,6 +22,7 @@ if [[ ! -f "${RECORDS}/dataset.json" ]]; then
     --image_folder="${VOC}/JPEGImages" \
     --semantic_segmentation_folder="${VOC}/SegmentationClass" \
     --list_folder="${VOC}/ImageSets/Segmentation" \
+    --description="${VOC}/dataset.json" \
     --output_dir="${RECORDS}"
 fi
 

@@ -196,7 +196,7 @@ def test_pnasnet_without_its_last_stride_and_with_drop_path(monkeypatch):
 
 @pytest.mark.parametrize('build, options, message', [
     (nas_network.pnasnet, _options(4), 'output_stride=4'),
-    (nas_network.hnasnet, _options(16), 'output_stride=16'),
+    (nas_network.hnasnet, _options(4), 'output_stride=4'),
     (nas_network.hnasnet, _options(24, nas_use_classification_head=True), 'output_stride=24'),
     (nas_network.pnasnet, _options(8)._replace(nas_architecture_options={'nas_remove_os32_stride': True}),
      'lacks nas_stem_output_num_conv_filters, nas_use_classification_head'),
