@@ -17,7 +17,7 @@ import os
 from absl import flags, logging
 
 from deeplab import common, model
-from deeplab.core import checkpoint, feature_extractor, input_preprocess, run_options
+from deeplab.core import checkpoint, feature_extractor, files, input_preprocess, run_options
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
@@ -116,11 +116,8 @@ def _restored_session(prefix):
 
 
 def _write(path, content):
-  """Writes a file in one step, so that a broken run leaves none that is half."""
   tf.io.gfile.makedirs(os.path.dirname(path) or '.')
-  with tf.io.gfile.GFile(path + '.tmp', 'wb') as new_file:
-    new_file.write(content)
-  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+  files.replace_file(path, content)
   logging.info('Wrote %s, %.1f MB.', path, len(content) / 1e6)
 
 
@@ -183,12 +180,22 @@ def convert_to_tflite(session, image, labels, weights='float32'):
   return converter.convert()
 
 
-def _check_outputs():
+def _check_flags():
   """Refuses values that cannot be right, before any work."""
+  if FLAGS.quantize_delay_step >= 0:
+    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave it '
+                     'out. For an 8-bit file of any network see --tflite_weights=int8.')
+  if not FLAGS.inference_scales or min(FLAGS.inference_scales) <= 0:
+    raise InputError(f'--inference_scales={",".join(map(str, FLAGS.inference_scales))}: give scales above 0, for example '
+                     '0.5,1.0,1.5.')
   if not (FLAGS.export_path or FLAGS.saved_model_dir or FLAGS.tflite_path):
     raise InputError('Nothing to export: give --export_path (frozen graph), --saved_model_dir or --tflite_path.')
   if FLAGS.save_inference_graph and not FLAGS.export_path:
     raise InputError(f'--save_inference_graph writes {_GRAPH_TEXT_FILE} beside the frozen graph; give its --export_path, too.')
+
+
+def _check_targets():
+  """Refuses files and folders that cannot be written, before any work."""
   for name in ('export_path', 'tflite_path'):
     if FLAGS[name].value and tf.io.gfile.isdir(FLAGS[name].value):
       raise InputError(f'--{name}={FLAGS[name].value} is a folder; give the name of a file.')
@@ -218,7 +225,8 @@ def _export_tflite(prefix, checkpoint_options):
 
 
 def main(unused_argv):
-  _check_outputs()
+  _check_flags()
+  _check_targets()
   prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
   checkpoint_options = run_options.model_options_for_checkpoint(
       prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))

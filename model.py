@@ -5,7 +5,7 @@ images [b, h, w, 3] -> backbone [b, h/os, w/os, c] -> ASPP [b, h/os, w/os, 256] 
 """
 
 from deeplab import common
-from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, utils
+from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, quantized_layers, utils
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
@@ -65,16 +65,17 @@ def _check_aspp(options):
                      f'{native_stride}; use that stride, or --add_image_level_feature=false.')
 
 
-def check_options(options):
+def check_options(options, quantize_delay_step=-1):
   """Refuses options that contradict each other or that the backbone cannot honour, before any tensor is made.
 
   Args:
     options: ModelOptions.
+    quantize_delay_step: as for multi_scale_logits.
 
   Raises:
     ValueError: names the flag, its value and what would be right.
   """
-  feature_extractor.check_options(options)
+  feature_extractor.check_options(options, quantize_delay_step)
   _check_logits(options)
   if options.dense_prediction_cell_config is not None and options.aspp_with_batch_norm:
     dense_prediction_cell.check_config(options.dense_prediction_cell_config, options.crop_size)
@@ -83,10 +84,11 @@ def check_options(options):
 
 
 def _training_state(options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters=None,
-                    frozen_scopes=()):
+                    frozen_scopes=(), quantize_delay_step=-1):
   return layers.TrainingState(
       weight_decay=weight_decay, is_training=is_training, fine_tune_batch_norm=fine_tune_batch_norm,
-      batch_norm_decay=options.batch_norm_decay, frozen_scopes=tuple(frozen_scopes), **(nas_training_hyper_parameters or {}))
+      batch_norm_decay=options.batch_norm_decay, frozen_scopes=tuple(frozen_scopes), quantize_delay_step=quantize_delay_step,
+      **(nas_training_hyper_parameters or {}))
 
 
 def _softmax_at(logits, size):
@@ -128,13 +130,14 @@ def predict_labels_multi_scale(images, model_options, eval_scales=(1.0,), add_fl
   return predictions
 
 
-def predict_labels(images, model_options, image_pyramid=None):
+def predict_labels(images, model_options, image_pyramid=None, quantize_delay_step=-1):
   """Predicts from the merged logits of the image pyramid.
 
   Args:
     images: [batch, height, width, 3] RGB, 0..255.
     model_options: ModelOptions.
     image_pyramid: scales whose logits are merged, or None for [1.0].
+    quantize_delay_step: 0 or more: the network was trained with simulated 8-bit arithmetic and predicts with it.
 
   Returns:
     Dict: output -> int64 labels [batch, height, width]; output + '_prob' -> float32 probabilities
@@ -142,7 +145,8 @@ def predict_labels(images, model_options, image_pyramid=None):
   """
   size = _image_size(images)
   predictions = {}
-  for output, scales_to_logits in multi_scale_logits(images, model_options, image_pyramid).items():
+  outputs_to_scales_to_logits = multi_scale_logits(images, model_options, image_pyramid, quantize_delay_step=quantize_delay_step)
+  for output, scales_to_logits in outputs_to_scales_to_logits.items():
     logits = scales_to_logits[MERGED_LOGITS_SCOPE]
     if model_options.prediction_with_upsampled_logits:
       logits = utils.resize_to(logits, size)
@@ -180,7 +184,8 @@ def _merge(logits_of_scales, merge_method):
 
 
 def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001, is_training=False,
-                       fine_tune_batch_norm=False, nas_training_hyper_parameters=None, frozen_scopes=()):
+                       fine_tune_batch_norm=False, nas_training_hyper_parameters=None, frozen_scopes=(),
+                       quantize_delay_step=-1):
   """Logits of each scale of the image pyramid, and of all merged.
 
   Args:
@@ -192,6 +197,8 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
     fine_tune_batch_norm: whether batch norm follows the batch when training.
     nas_training_hyper_parameters: None, or a dict of drop_path_keep_prob and total_training_steps for the NAS networks.
     frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the flag says.
+    quantize_delay_step: global step from which training simulates 8-bit arithmetic; outside of training it is simulated from 0
+      on; negative: never.
 
   Returns:
     Dict: output -> dict: 'merged_logits' and, with several scales, 'logits_0.50' and so on -> float32
@@ -201,9 +208,12 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
     ValueError: options contradict each other or do not go with the backbone.
   """
   scales = image_pyramid or [1.0]
-  check_options(model_options)
+  check_options(model_options, quantize_delay_step)
+  if quantize_delay_step >= 0 and list(scales) != [1.0]:
+    raise InputError(f'--image_pyramid={",".join(map(str, scales))} does not go with --quantize_delay_step: the ranges of 8-bit '
+                     'arithmetic are those of one scale. Leave it out.')
   training = _training_state(model_options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters,
-                             frozen_scopes)
+                             frozen_scopes, quantize_delay_step)
   base_size = model_options.crop_size or _image_size(images)
   logits_size = [scale_dimension(side, max(1.0, max(scales)) / _logits_stride(model_options)) for side in base_size]
   outputs_to_logits = {output: {} for output in sorted(model_options.outputs_to_num_classes)}
@@ -257,6 +267,12 @@ def _decoder_options(options):
 
 
 def _logits(images, options, training):
+  """Logits of one scale: dict output -> float32 [batch, h, w, classes]."""
+  with slim.arg_scope(quantized_layers.arg_scope(training)):
+    return _unscoped_logits(images, options, training)
+
+
+def _unscoped_logits(images, options, training):
   features, end_points = _features(images, options, training)
   if options.decoder_output_stride:
     low_level = feature_extractor.low_level_features(end_points, options.model_variant, options.decoder_output_stride)
@@ -340,8 +356,8 @@ def get_branch_logits(features, num_classes, atrous_rates=None, aspp_with_batch_
       raise InputError(f'kernel_size is {kernel_size}: without atrous rates, or after ASPP with batch norm, it must be 1.')
     atrous_rates = [1]
   with tf.variable_scope(LOGITS_SCOPE_NAME, values=[features], reuse=reuse), slim.arg_scope(
-      [slim.conv2d], weights_regularizer=slim.l2_regularizer(weight_decay),
+      [layers.conv2d], weights_regularizer=slim.l2_regularizer(weight_decay),
       weights_initializer=tf.truncated_normal_initializer(stddev=0.01), activation_fn=None, normalizer_fn=None):
     return tf.add_n([
-        slim.conv2d(features, num_classes, kernel_size, rate=rate, scope=f'{scope_suffix}_{i}' if i else scope_suffix)
+        layers.conv2d(features, num_classes, kernel_size, rate=rate, scope=f'{scope_suffix}_{i}' if i else scope_suffix)
         for i, rate in enumerate(atrous_rates)])

@@ -1,6 +1,6 @@
 """Atrous spatial pyramid pooling (arXiv:1706.05587, figure 5)."""
 
-from deeplab.core import layers, utils
+from deeplab.core import fake_quantize, layers, utils
 from deeplab.core.tf_compat import slim, tf
 
 IMAGE_POOLING_SCOPE = 'image_pooling'
@@ -22,7 +22,7 @@ def _image_level_branch(features, options):
   else:
     window = layers.pooling_window(options, 1.0 / options.output_stride)
     pooled = slim.avg_pool2d(features, window, stride=options.image_pooling_stride, padding='VALID')
-  pooled = slim.conv2d(pooled, options.aspp_convs_filters, 1, scope=IMAGE_POOLING_SCOPE, **_image_level_layer(options))
+  pooled = layers.conv2d(pooled, options.aspp_convs_filters, 1, scope=IMAGE_POOLING_SCOPE, **_image_level_layer(options))
   return utils.resize_to(pooled, layers.feature_size(features, options))
 
 
@@ -30,14 +30,14 @@ def _atrous_branch(features, rate, scope, options, training):
   if options.aspp_with_separable_conv:
     return layers.split_separable_conv2d(features, options.aspp_convs_filters, rate=rate, weight_decay=training.weight_decay,
                                          scope=scope)
-  return slim.conv2d(features, options.aspp_convs_filters, 3, rate=rate, scope=scope)
+  return layers.conv2d(features, options.aspp_convs_filters, 3, rate=rate, scope=scope)
 
 
 def _project(branches, options, training):
   joined = tf.concat(branches, axis=3)
   if not options.aspp_with_concat_projection:
     return joined
-  projected = slim.conv2d(joined, options.aspp_convs_filters, 1, scope=layers.CONCAT_PROJECTION_SCOPE)
+  projected = layers.conv2d(joined, options.aspp_convs_filters, 1, scope=layers.CONCAT_PROJECTION_SCOPE)
   return slim.dropout(projected, keep_prob=_DROPOUT_KEEP_PROB, is_training=training.is_training,
                       scope=layers.CONCAT_PROJECTION_SCOPE + '_dropout')
 
@@ -56,11 +56,11 @@ def atrous_spatial_pyramid_pooling(features, options, training):
   activation_fn = tf.nn.relu6 if options.use_bounded_activation else tf.nn.relu
   with slim.arg_scope(layers.head_arg_scope(training, activation_fn)):
     image_feature = _image_level_branch(features, options) if options.add_image_level_feature else None
-    branches = [slim.conv2d(features, options.aspp_convs_filters, 1, scope=ASPP_SCOPE + '0')]
+    branches = [layers.conv2d(features, options.aspp_convs_filters, 1, scope=ASPP_SCOPE + '0')]
     for i, rate in enumerate(options.atrous_rates or [], 1):
       branches.append(_atrous_branch(features, rate, f'{ASPP_SCOPE}{i}', options, training))
     if image_feature is None:
       return _project(branches, options, training)
     if options.aspp_with_squeeze_and_excitation:
-      return _project(branches, options, training) * image_feature
+      return fake_quantize.product(_project(branches, options, training) * image_feature, 'mul')
     return _project([image_feature] + branches, options, training)

@@ -49,7 +49,8 @@ class Backbone(NamedTuple):
     low_level: nominal output stride (4, 8, 16) -> name of the end point that the decoder takes there.
     output_strides: the values of options.output_stride that it can be built with.
     multi_grid_length: how many rates options.multi_grid must hold, or None where the network has no multi-grid.
-    honours: names of those options (fields of ModelOptions) that only some families have, and this one does.
+    honours: names of those options (fields of ModelOptions, and quantize_delay_step) that only some families have, and this one
+      does.
     fixed_divisor: number that channel counts are always rounded to a multiple of, or None where options.divisible_by rules.
     fixed_stride: stride of the features whatever options.output_stride says, or None.
   """

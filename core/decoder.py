@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from deeplab.core import layers, utils
+from deeplab.core import fake_quantize, layers, utils
 from deeplab.core.tf_compat import slim, tf
 
 DECODER_SCOPE = 'decoder'
@@ -25,7 +25,7 @@ def _concat_merge(features, low_level, options, weight_decay, suffix):
     for i in range(2):
       net = layers.split_separable_conv2d(net, options.filters, weight_decay=weight_decay, scope=f'decoder_conv{i}{suffix}')
     return net
-  return slim.repeat(net, 2, slim.conv2d, options.filters, 3, scope='decoder_conv0' + suffix)
+  return slim.repeat(net, 2, layers.conv2d, options.filters, 3, scope='decoder_conv0' + suffix)
 
 
 def _sum_merge(features, low_level, options, weight_decay, suffix):
@@ -34,8 +34,8 @@ def _sum_merge(features, low_level, options, weight_decay, suffix):
                                              scope='decoder_split_sep_conv0' + suffix)
   else:
     kernel_size = 1 if options.output_is_logits else 3
-    features = slim.conv2d(features, options.filters, kernel_size, scope='decoder_conv0' + suffix)
-  return features + low_level
+    features = layers.conv2d(features, options.filters, kernel_size, scope='decoder_conv0' + suffix)
+  return fake_quantize.activation(features + low_level, f'post_activation_bypass_quant{suffix}')
 
 
 def _arg_scope(options, training):
@@ -43,7 +43,7 @@ def _arg_scope(options, training):
   if not options.output_is_logits:
     return layers.head_arg_scope(training, activation_fn)
   with slim.arg_scope(layers.head_arg_scope(training)), \
-      slim.arg_scope([slim.conv2d], activation_fn=None, normalizer_fn=None) as arg_scope:
+      slim.arg_scope([layers.conv2d], activation_fn=None, normalizer_fn=None) as arg_scope:
     return arg_scope
 
 
@@ -68,6 +68,6 @@ def refine(features, low_level_features, crop_size, options, training):
     for stage, (stride, low_level) in enumerate(low_level_features):
       suffix = f'_{stage}' if stage else ''
       size = [utils.scale_dimension(side, 1.0 / stride) for side in crop_size]
-      projected = slim.conv2d(low_level, low_level_filters, 1, scope='feature_projection0' + suffix)
+      projected = layers.conv2d(low_level, low_level_filters, 1, scope='feature_projection0' + suffix)
       features = merge(utils.resize_to(features, size), utils.resize_to(projected, size), options, training.weight_decay, suffix)
   return features

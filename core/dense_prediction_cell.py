@@ -55,7 +55,7 @@ def check_config(config, crop_size):
 def _conv_branch(features, branch, scope, output_stride, weight_decay):
   kernel_size = _pair(branch['kernel'])
   if kernel_size == [1, 1]:
-    return slim.conv2d(features, _FILTERS, 1, scope=scope)
+    return layers.conv2d(features, _FILTERS, 1, scope=scope)
   multiplier = max(1, _RATES_ARE_FOR_OUTPUT_STRIDE // output_stride)
   rate = [side * multiplier for side in _pair(branch['rate'])]
   return layers.split_separable_conv2d(features, _FILTERS, kernel_size, rate=rate, weight_decay=weight_decay, scope=scope)
@@ -65,7 +65,7 @@ def _pyramid_pooling_branch(features, branch, scope, options):
   window = [layers.pooling_window(options, 1.0 / (options.output_stride * cells))[axis]
             for axis, cells in enumerate(_pair(branch['grid_size']))]
   pooled = slim.avg_pool2d(features, window, stride=1, padding='VALID')
-  pooled = slim.conv2d(pooled, _FILTERS, 1, scope=scope)
+  pooled = layers.conv2d(pooled, _FILTERS, 1, scope=scope)
   return utils.resize_to(pooled, layers.feature_size(features, options))
 
 
@@ -92,4 +92,4 @@ def build_cell(features, config, options, training):
         branches.append(_conv_branch(source, branch, f'branch{i}', options.output_stride, training.weight_decay))
     joined = slim.dropout(tf.concat(branches, axis=3), keep_prob=_DROPOUT_KEEP_PROB, is_training=training.is_training,
                           scope=layers.CONCAT_PROJECTION_SCOPE + '_dropout')
-    return slim.conv2d(joined, _FILTERS, 1, scope=layers.CONCAT_PROJECTION_SCOPE)
+    return layers.conv2d(joined, _FILTERS, 1, scope=layers.CONCAT_PROJECTION_SCOPE)

@@ -56,17 +56,17 @@ def _xception(build, scope, entry_blocks):
 BACKBONES = {
     'mobilenet_v2': Backbone(
         mobilenet_v2.mobilenet_v2, 'MobilenetV2', UNIT_RANGE, _mobilenet_low_level(4, 7, 14), _MOBILENET_STRIDES,
-        honours=frozenset(['depth_multiplier', 'divisible_by'])),
+        honours=frozenset(['depth_multiplier', 'divisible_by', 'quantize_delay_step'])),
     'mobilenet_v3_large_seg': Backbone(
         mobilenet_v3.large_seg, 'MobilenetV3', UNIT_RANGE, _mobilenet_low_level(4, 7, 13), _MOBILENET_STRIDES,
-        honours=frozenset(['depth_multiplier']), fixed_divisor=_FIXED_DIVISOR),
+        honours=frozenset(['depth_multiplier', 'quantize_delay_step']), fixed_divisor=_FIXED_DIVISOR),
     'mobilenet_v3_small_seg': Backbone(
         mobilenet_v3.small_seg, 'MobilenetV3', UNIT_RANGE, _mobilenet_low_level(2, 4, 9), _MOBILENET_STRIDES,
-        honours=frozenset(['depth_multiplier']), fixed_divisor=_FIXED_DIVISOR),
+        honours=frozenset(['depth_multiplier', 'quantize_delay_step']), fixed_divisor=_FIXED_DIVISOR),
     # Its blocks of strides 4 and 8 have no depthwise convolution; the earlier code had no decoder here.
     'mobilenet_edgetpu': Backbone(
         mobilenet_v3.edgetpu, 'MobilenetEdgeTPU', UNIT_RANGE, {4: 'layer_6', 8: 'layer_10', 16: 'layer_18/depthwise_output'},
-        (8, 16, 32), honours=frozenset(['depth_multiplier']), fixed_divisor=_FIXED_DIVISOR),
+        (8, 16, 32), honours=frozenset(['depth_multiplier', 'quantize_delay_step']), fixed_divisor=_FIXED_DIVISOR),
     'resnet_v1_18': _resnet_18(resnet_v1_beta.resnet_v1_18, IMAGENET_MEAN),
     'resnet_v1_18_beta': _resnet_18(resnet_v1_beta.resnet_v1_18_beta, UNIT_RANGE),
     'resnet_v1_50': _resnet_50(resnet_v1_beta.resnet_v1_50, IMAGENET_MEAN),
@@ -148,11 +148,18 @@ def _check_nas(options, backbone):
       _refuse(options, name, options.nas_architecture_options[name], 'it is for the NAS networks; leave the flag out.')
 
 
-def check_options(options):
+def _check_quantization(options, backbone, quantize_delay_step):
+  if quantize_delay_step >= 0 and 'quantize_delay_step' not in backbone.honours:
+    able = [name for name, row in BACKBONES.items() if 'quantize_delay_step' in row.honours]
+    _refuse(options, 'quantize_delay_step', quantize_delay_step, f'only these can be quantised: {", ".join(able)}')
+
+
+def check_options(options, quantize_delay_step=-1):
   """Refuses options that the backbone cannot honour, before any tensor is made.
 
   Args:
     options: ModelOptions.
+    quantize_delay_step: as in layers.TrainingState.
 
   Raises:
     ValueError: names the flag, its value and what the backbone can do.
@@ -167,6 +174,7 @@ def check_options(options):
   _check_multi_grid(options, backbone)
   _check_width(options, backbone)
   _check_nas(options, backbone)
+  _check_quantization(options, backbone, quantize_delay_step)
 
 
 def extract_features(images, options, training):

@@ -30,6 +30,8 @@ class TrainingState(NamedTuple):
     drop_path_keep_prob: keep probability of a path of the NAS networks at the end of training.
     total_training_steps: step at which drop path reaches that probability, or None.
     frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the rest does.
+    quantize_delay_step: global step of training from which 8-bit arithmetic is simulated (without training: always); negative:
+      never.
   """
   weight_decay: float = 0.0001
   is_training: bool = False
@@ -38,6 +40,7 @@ class TrainingState(NamedTuple):
   drop_path_keep_prob: float = 1.0
   total_training_steps: int | None = None
   frozen_scopes: tuple = ()
+  quantize_delay_step: int = -1
 
   @property
   def updates_batch_norm(self):
@@ -81,6 +84,23 @@ def batch_norm_params(training, decay, epsilon):
       'scale': True,
       'center': True,
   }
+
+
+@slim.add_arg_scope
+def conv2d(inputs, num_outputs, kernel_size, layer=slim.conv2d, **kwargs):
+  """slim.conv2d, or the layer that the arg scope of core/quantized_layers.py puts in its place.
+
+  Args:
+    inputs: [batch, height, width, channels].
+    num_outputs: channels of the result.
+    kernel_size: side of the square kernel, or (height, width).
+    layer: function with the arguments of slim.conv2d.
+    **kwargs: to `layer`.
+
+  Returns:
+    [batch, height', width', num_outputs].
+  """
+  return layer(inputs, num_outputs, kernel_size, **kwargs)
 
 
 def effective_kernel_size(kernel_size, rate):
@@ -127,13 +147,18 @@ def conv2d_same(inputs, num_outputs, kernel_size, stride=1, rate=1, scope=None, 
   return _with_fixed_padding(slim.conv2d, inputs, kernel_size, stride, rate, scope, num_outputs=num_outputs, **kwargs)
 
 
-def depthwise_conv2d(inputs, kernel_size, stride=1, rate=1, padding='SAME', scope=None, **kwargs):
+def _depthwise_conv2d(inputs, kernel_size, **kwargs):
+  return slim.separable_conv2d(inputs, None, kernel_size, depth_multiplier=1, **kwargs)
+
+
+@slim.add_arg_scope
+def depthwise_conv2d(inputs, kernel_size, stride=1, rate=1, padding='SAME', layer=_depthwise_conv2d, **kwargs):
   """One kernel per channel: the depthwise half of a separable convolution, with normaliser and activation of its own.
 
   Its weights `<scope>/depthwise_weights` [kernel, kernel, channels, 1] carry no weight decay. Other arguments as conv2d_same.
   """
-  return slim.separable_conv2d(inputs, None, kernel_size, depth_multiplier=1, stride=stride, rate=rate, padding=padding,
-                               weights_regularizer=None, scope=scope, **kwargs)
+  kwargs['weights_regularizer'] = None
+  return layer(inputs, kernel_size, stride=stride, rate=rate, padding=padding, **kwargs)
 
 
 def depthwise_conv2d_same(inputs, kernel_size, stride=1, rate=1, scope=None, **kwargs):
@@ -161,15 +186,15 @@ def split_separable_conv2d(inputs, filters, kernel_size=3, rate=1, weight_decay=
   net = depthwise_conv2d(inputs, kernel_size, rate=rate,
                          weights_initializer=tf.truncated_normal_initializer(stddev=depthwise_weights_initializer_stddev),
                          scope=scope + '_depthwise')
-  return slim.conv2d(net, filters, 1,
-                     weights_initializer=tf.truncated_normal_initializer(stddev=pointwise_weights_initializer_stddev),
-                     weights_regularizer=slim.l2_regularizer(weight_decay), scope=scope + '_pointwise')
+  return conv2d(net, filters, 1,
+                weights_initializer=tf.truncated_normal_initializer(stddev=pointwise_weights_initializer_stddev),
+                weights_regularizer=slim.l2_regularizer(weight_decay), scope=scope + '_pointwise')
 
 
 def head_arg_scope(training, activation_fn=tf.nn.relu):
   """Arg scope of ASPP, dense prediction cell and decoder: SAME convolutions with L2 decay, batch norm and `activation_fn`."""
   with slim.arg_scope(
-      [slim.conv2d, slim.separable_conv2d],
+      [conv2d, depthwise_conv2d],
       weights_regularizer=slim.l2_regularizer(training.weight_decay),
       activation_fn=activation_fn,
       normalizer_fn=batch_norm,

@@ -7,7 +7,7 @@ Sources: MobileNetV2 arXiv:1801.04381, MobileNetV3 arXiv:1905.02244.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from deeplab.core import layers, utils
+from deeplab.core import fake_quantize, layers, utils
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
@@ -35,7 +35,7 @@ class Conv(NamedTuple):
 
   def build(self, inputs, outputs, stride, rate):
     """Returns (result, {}): a plain convolution has no inner end points."""
-    return slim.conv2d(inputs, outputs, self.kernel, stride=stride, rate=rate, activation_fn=self.activation), {}
+    return layers.conv2d(inputs, outputs, self.kernel, stride=stride, rate=rate, activation_fn=self.activation), {}
 
 
 class Block(NamedTuple):
@@ -68,7 +68,7 @@ class Block(NamedTuple):
     with tf.variable_scope(None, 'expanded_conv'):
       if self.expansion != 1:
         kernel, expand_stride = (self.kernel, stride) if self.fused else (1, 1)
-        net = slim.conv2d(net, make_divisible(channels * self.expansion), kernel, stride=expand_stride,
+        net = layers.conv2d(net, make_divisible(channels * self.expansion), kernel, stride=expand_stride,
                           activation_fn=self.activation, scope='expand')
         end_points['expansion_output'] = net
       if not self.fused:
@@ -77,11 +77,11 @@ class Block(NamedTuple):
         end_points['depthwise_output'] = net
       if self.squeeze_excite:
         net = squeeze_excite(net)
-      # An identity op, not None: quantisation-aware training looks for an activation behind every batch norm.
-      net = slim.conv2d(net, outputs, 1, activation_fn=tf.identity, scope='project')
+      # An identity op, not None: converters and tools know it by its name.
+      net = layers.conv2d(net, outputs, 1, activation_fn=tf.identity, scope='project')
       # A block whose stride was removed has a skip as well (MobileNetV3 small, layer 10); checkpoints were trained so.
       if self.residual and stride == 1 and channels == outputs:
-        net = tf.add(net, inputs, name='add')
+        net = fake_quantize.activation(tf.add(net, inputs, name='add'), 'post_activation_bypass_quant')
       end_points['output'] = net
     return net, end_points
 
@@ -108,10 +108,11 @@ def squeeze_excite(inputs):
     Tensor of the same shape.
   """
   channels = inputs.shape[-1].value
-  with tf.variable_scope('squeeze_excite'), slim.arg_scope([slim.conv2d], normalizer_fn=None):
+  with tf.variable_scope('squeeze_excite'), slim.arg_scope([layers.conv2d], normalizer_fn=None):
     means = tf.reduce_mean(inputs, [1, 2], keepdims=True)
-    squeezed = slim.conv2d(means, make_divisible(channels / 4), 1, activation_fn=tf.nn.relu)
-    return inputs * slim.conv2d(squeezed, channels, 1, activation_fn=utils.q_sigmoid)
+    squeezed = layers.conv2d(means, make_divisible(channels / 4), 1, activation_fn=tf.nn.relu)
+    gate = layers.conv2d(squeezed, channels, 1, activation_fn=utils.q_sigmoid)
+    return fake_quantize.product(inputs * gate, 'mul')
 
 
 def reachable_output_strides(rows):
@@ -157,8 +158,8 @@ def strides_and_rates(rows, output_stride):
 def _arg_scope(training):
   """Batch norm, initialiser and weight decay of every convolution."""
   batch_norm = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
-  return slim.arg_scope([slim.conv2d, slim.separable_conv2d], normalizer_fn=layers.batch_norm, normalizer_params=batch_norm,
-                        weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV),
+  return slim.arg_scope([layers.conv2d, layers.depthwise_conv2d], normalizer_fn=layers.batch_norm,
+                        normalizer_params=batch_norm, weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV),
                         weights_regularizer=slim.l2_regularizer(training.weight_decay))
 
 

@@ -6,7 +6,7 @@ Channel counts are always rounded to multiples of 8.
 
 import functools
 
-from deeplab.core import mobilenet
+from deeplab.core import fake_quantize, mobilenet
 from deeplab.core.mobilenet import Block, Conv
 from deeplab.core.tf_compat import tf
 
@@ -15,8 +15,9 @@ _relu = tf.nn.relu
 
 def hard_swish(x):
   """x * relu6(x + 3) / 6 (arXiv:1905.02244)."""
-  with tf.name_scope('hard_swish'):
-    return x * tf.nn.relu6(x + 3.0) * (1.0 / 6.0)
+  with tf.variable_scope('hard_swish'):
+    product = fake_quantize.product(x * fake_quantize.gate(tf.nn.relu6(x + 3.0)), 'mul')
+    return fake_quantize.product(product * (1.0 / 6.0), 'mul_1')
 
 
 # Kernel, stride, expansion, outputs, activation. Expansions that are no round factor stand as inner / input channels.

@@ -1,5 +1,6 @@
 """Small tensor helpers that several parts of the network share."""
 
+from deeplab.core import fake_quantize
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
@@ -53,7 +54,7 @@ def q_sigmoid(x):
 
   The factor is 0.16667, as published checkpoints were trained with, so that the gate saturates at 1.00002.
   """
-  return tf.nn.relu6(x + 3.0) * 0.16667
+  return fake_quantize.product(fake_quantize.gate(tf.nn.relu6(x + 3.0)) * 0.16667, 'mul')
 
 
 def get_label_weight_mask(labels, ignore_label, num_classes, label_weights=1.0):

@@ -3,12 +3,12 @@
 # Run again, it goes on where it stopped.
 #
 #   WORK    folder of data, checkpoints and results   (default: quickstart in the repository)
-#   STEPS   training steps                            (default: 1000)
+#   STEPS   training steps                            (default: 600)
 set -euo pipefail
 # shellcheck source=environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 WORK="${WORK:-${REPOSITORY}/quickstart}"
-STEPS="${STEPS:-1000}"
+STEPS="${STEPS:-600}"
 VOC="${WORK}/VOC"
 RECORDS="${WORK}/tfrecord"
 
@@ -36,7 +36,9 @@ python "${REPOSITORY}/train.py" \
   --decoder_output_stride=4 \
   --train_crop_size=129 \
   --train_batch_size=8 \
-  --base_learning_rate=0.05 \
+  --optimizer=adam \
+  --adam_learning_rate=0.002 \
+  --seed=0 \
   --batch_norm_decay=0.95 \
   --log_steps=50 \
   --save_interval_secs=60 \

@@ -146,11 +146,13 @@ def test_options_come_from_the_run(run_dir, tmp_path):
 @pytest.mark.parametrize('values, message', [
     ({}, 'Nothing to export: give --export_path'),
     ({'tflite_path': 'model.tflite', 'save_inference_graph': True}, '--save_inference_graph .* --export_path'),
+    ({'tflite_path': 'model.tflite', 'quantize_delay_step': 0}, '--quantize_delay_step=0'),
+    ({'tflite_path': 'model.tflite', 'inference_scales': [1.0, -1.0]}, '--inference_scales=1.0,-1.0'),
     ({'export_path': '.'}, '--export_path=. is a folder'),
     ({'tflite_path': '.'}, '--tflite_path=. is a folder'),
     ({'saved_model_dir': '.'}, '--saved_model_dir=. exists and is no SavedModel'),
 ])
-def test_outputs_that_cannot_be_written_are_refused(run_dir, values, message):
+def test_bad_flags_are_refused(run_dir, values, message):
   with pytest.raises(InputError, match=message):
     _export(run_dir, **values)
 

@@ -16,10 +16,10 @@ _ROWS = [
        datasets.build_cityscapes_data datasets.build_own_data datasets.build_shapes_data datasets.build_voc2012_data
        datasets.check_data datasets.remove_gt_colormap''',
     '''core.backbone core.mobilenet core.nas_cell core.stack core.aspp core.decoder core.dense_prediction_cell
-       core.input_preprocess core.photographs core.best_checkpoint datasets.build_data''',
+       core.input_preprocess core.photographs core.best_checkpoint core.quantized_layers datasets.build_data''',
     'core.layers core.run_options core.checkpoint_follower core.evaluation_report core.training_hooks core.visualization',
     'common core.utils core.preprocess_utils core.checkpoint core.files core.metrics core.tiling datasets.dataset_info',
-    'datasets.tfexample datasets.colormap datasets.image_files',
+    'core.fake_quantize datasets.tfexample datasets.colormap datasets.image_files',
     'core.tf_compat',
     'core.errors',
 ]

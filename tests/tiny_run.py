@@ -1,49 +1,77 @@
-"""A data set of a few small pictures, and programs run on it inside the process of the tests."""
+"""A data set of a few small pictures, a network of five layers, and programs run on them inside the process of the tests.
+
+`python tests/tiny_run.py FLAGS` is train.py with that network.
+"""
 
 import io
 import logging
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 from absl.testing import flagsaver
 from PIL import Image
 
+from deeplab import train
+from deeplab.core import feature_extractor, mobilenet, mobilenet_v2
+from deeplab.core.backbone import UNIT_RANGE, Backbone
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import dataset_info, tfexample
 
 CLASS_NAMES = ['none', 'disc', 'star']
-# The smallest network and crop that train like the large ones.
-FLAGS = ('--model_variant=mobilenet_v2', '--depth_multiplier=0.35', '--output_stride=16', '--train_crop_size=33,33',
-         '--train_batch_size=2', '--fine_tune_batch_norm=false', '--log_steps=1', '--seed=1')
-# What makes two runs see the same numbers: no augmentation but the mirror, which the seed decides.
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# (height, width) of the pictures.
+SIZE = (40, 36)
+FLAGS = ('--model_variant=tiny', '--output_stride=16', '--train_crop_size=33,33', '--train_batch_size=2',
+         '--aspp_convs_filters=8', '--fine_tune_batch_norm=false', '--log_steps=1', '--seed=1', '--training_number_of_steps=2')
 
 
-def _encoded(array, kind):
+def _tiny(images, options, training):
+  """The first blocks of MobileNetV2 that halve the resolution."""
+  rows = [row for row in mobilenet_v2.ROWS if row.stride == 2][:4]
+  return mobilenet.mobilenet(images, 'Tiny', rows, options._replace(depth_multiplier=0.25), training)
+
+
+def with_tiny_network():
+  """Context in which --model_variant=tiny is known."""
+  row = Backbone(_tiny, 'Tiny', UNIT_RANGE, {4: 'layer_2/output'})
+  return mock.patch.dict(feature_extractor.BACKBONES, tiny=row)
+
+
+def encode(array, kind='png'):
   encoded = io.BytesIO()
   Image.fromarray(array).save(encoded, kind)
   return encoded.getvalue()
 
 
-def write_records(folder, num_images=4, num_classes=3, split='train', label=None):
-  """Writes `split` and dataset.json to `folder`; returns the folder as text.
+def noise_image(random):
+  return random.randint(0, 256, [*SIZE, 3]).astype(np.uint8)
+
+
+def noise_label(random):
+  return random.choice([0, 1, 255], SIZE, p=[0.6, 0.3, 0.1]).astype(np.uint8)
+
+
+def write_records(folder, samples=4, num_classes=3, split='train'):
+  """Writes `<split>-00000-of-00001.tfrecord` and dataset.json.
 
   Args:
     folder: pathlib.Path, made if it is not there.
-    num_images: images of 40x36 pixels (height x width).
+    samples: list of (image uint8 [h, w, 3], label uint8 [h, w]), or the number of noise pictures.
     num_classes: classes that dataset.json declares.
     split: name of the split.
-    label: uint8 [40, 36] of every image; unset: noise of the first two classes and 255.
+
+  Returns:
+    The folder as text.
   """
   folder.mkdir(exist_ok=True)
   random = np.random.RandomState(0)
+  if isinstance(samples, int):
+    samples = [(noise_image(random), noise_label(random)) for _ in range(samples)]
   with tf.io.TFRecordWriter(str(folder / f'{split}-00000-of-00001.tfrecord')) as writer:
-    for index in range(num_images):
-      image = random.randint(0, 256, [40, 36, 3]).astype(np.uint8)
-      values = random.choice([0, 1, 255], [40, 36], p=[0.6, 0.3, 0.1]).astype(np.uint8) if label is None else label
-      example = tfexample.image_seg_to_tfexample(_encoded(image, 'jpeg'), f'picture{index}', 40, 36, _encoded(values, 'png'), 'png')
+    for index, (image, label) in enumerate(samples):
+      example = tfexample.image_seg_to_tfexample(encode(image), f'picture{index}', *label.shape, encode(label), 'png')
       writer.write(example.SerializeToString())
   names = (CLASS_NAMES + [f'class_{index}' for index in range(3, num_classes)])[:num_classes]
   dataset_info.write_description(dataset_info.describe('shapes', num_classes, class_names=names), str(folder / 'dataset.json'))
@@ -65,9 +93,9 @@ def run(program, *arguments):
   collector, argv = _Collector(), sys.argv
   logger = logging.getLogger('absl')
   logger.addHandler(collector)
-  sys.argv = [program.__name__, *arguments]
+  sys.argv = [program.__name__, *map(str, arguments)]
   try:
-    with flagsaver.flagsaver():
+    with flagsaver.flagsaver(), with_tiny_network():
       program.run()
   except SystemExit as end:
     return end.code, '\n'.join(collector.lines)
@@ -78,7 +106,11 @@ def run(program, *arguments):
 
 
 def start_process(*arguments):
-  """A real process of train.py; its output is one text."""
-  environment = {**os.environ, 'CUDA_VISIBLE_DEVICES': '', 'PYTHONUNBUFFERED': '1'}
-  return subprocess.Popen([sys.executable, os.path.join(_ROOT, 'train.py'), *arguments], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment)
+  """A process of train.py with the tiny network; its output is one text."""
+  return subprocess.Popen([sys.executable, __file__, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env={**os.environ, 'CUDA_VISIBLE_DEVICES': ''})
+
+
+if __name__ == '__main__':
+  with with_tiny_network():
+    train.run()

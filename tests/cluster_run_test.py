@@ -1,0 +1,211 @@
+"""Training by several real processes on this machine, some of which die."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tiny_run
+
+from deeplab import train
+from deeplab.core import checkpoint, cluster_server
+from deeplab.core import cluster as cluster_lib
+from deeplab.core.errors import InputError
+from deeplab.core.tf_compat import tf
+
+_TRAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'train.py')
+# Bound of everything that a test waits for; the machine may be busy.
+_LIMIT_SECS = 300
+_CHIEF, _WORKER, _PS = ('worker', 0), ('worker', 1), ('ps', 0)
+
+
+def _free_addresses(count):
+  sockets = [socket.socket() for _ in range(count)]
+  for free in sockets:
+    free.bind(('127.0.0.1', 0))
+  addresses = [f'127.0.0.1:{free.getsockname()[1]}' for free in sockets]
+  for free in sockets:
+    free.close()
+  return addresses
+
+
+class _Cluster:
+  """One parameter server and two workers; each process has a group of its own and writes to a file of its own."""
+
+  def __init__(self, folder, by_tf_config=False):
+    self._folder = folder
+    self._by_tf_config = by_tf_config
+    self._ps, *self._workers = _free_addresses(3)
+    self._processes = {}
+    self.logdir = folder / 'cluster'
+
+  def start(self, member, *arguments):
+    job, task = member
+    environment = {**os.environ, 'CUDA_VISIBLE_DEVICES': '', 'PYTHONUNBUFFERED': '1'}
+    if self._by_tf_config:
+      chief, worker = self._workers
+      type_and_index = ('chief', 0) if member == _CHIEF else (job, 0)
+      environment['TF_CONFIG'] = json.dumps({'cluster': {'chief': [chief], 'worker': [worker], 'ps': [self._ps]},
+                                             'task': dict(zip(('type', 'index'), type_and_index))})
+    else:
+      arguments = (*arguments, f'--job_name={job}', f'--task={task}', f'--ps_hosts={self._ps}',
+                   f'--worker_hosts={",".join(self._workers)}')
+    command = [sys.executable, _TRAIN, *tiny_run.FLAGS, f'--train_logdir={self.logdir}', '--startup_delay_steps=0', *arguments]
+    with open(self._folder / f'{job}{task}.log', 'a', encoding='utf-8') as log:
+      self._processes[member] = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+  def kill(self, *members):
+    for member in members:
+      os.killpg(self._processes[member].pid, signal.SIGKILL)
+      assert self._processes.pop(member).wait() == -signal.SIGKILL
+
+  def log(self, member):
+    return (self._folder / f'{member[0]}{member[1]}.log').read_text(encoding='utf-8')
+
+  def wait_for(self, condition, what):
+    """Result of `condition`, once it is true."""
+    start = time.monotonic()
+    while time.monotonic() - start < _LIMIT_SECS:
+      result = condition()
+      if result:
+        return result
+      time.sleep(0.02)
+    raise AssertionError(f'No {what}.\n' + '\n'.join(self.log(member) for member in self._processes))
+
+  def exit_codes(self):
+    """Exit codes of the processes that run, once all have ended."""
+    self.wait_for(lambda: all(process.poll() is not None for process in self._processes.values()), 'end')
+    return {member: process.returncode for member, process in self._processes.items()}
+
+  def saved_step(self):
+    """Step of the newest checkpoint, 0 where there is none."""
+    prefix = tf.train.latest_checkpoint(str(self.logdir))
+    return int(prefix.rpartition('-')[2]) if prefix else 0
+
+  def wait_for_later_checkpoint(self, step):
+    return self.wait_for(lambda: self.saved_step() > step and self.saved_step(), f'checkpoint after step {step}')
+
+  def stop_all(self):
+    for process in self._processes.values():
+      if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+  running = _Cluster(tmp_path)
+  yield running
+  running.stop_all()
+
+
+@pytest.fixture
+def cluster_by_tf_config(tmp_path):
+  running = _Cluster(tmp_path, by_tf_config=True)
+  yield running
+  running.stop_all()
+
+
+def _assert_finished(cluster, last_step):
+  """All processes ended well, the newest checkpoint is that of the last step, and its numbers are finite."""
+  assert set(cluster.exit_codes().values()) == {0}, '\n'.join(map(cluster.log, (_CHIEF, _WORKER, _PS)))
+  assert cluster.saved_step() == last_step
+  prefix = tf.train.latest_checkpoint(str(cluster.logdir))
+  assert checkpoint.global_step(prefix) == last_step
+  reader = tf.train.NewCheckpointReader(prefix)
+  assert all(np.all(np.isfinite(reader.get_tensor(name))) for name in checkpoint.variable_shapes(prefix))
+
+
+def _first_steps(log):
+  """Steps at which the sessions of a worker began."""
+  return [int(step) for step in re.findall(r'Training from step (\d+)', log)]
+
+
+def test_asynchronous_training_by_tf_config_survives_its_parameter_server(cluster_by_tf_config, tmp_path):
+  cluster, last_step = cluster_by_tf_config, 150
+  flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', f'--training_number_of_steps={last_step}',
+           '--save_interval_secs=1')
+  for member in (_PS, _CHIEF, _WORKER):
+    cluster.start(member, *flags)
+  cluster.wait_for(lambda: _first_steps(cluster.log(_WORKER)), 'step of worker 1')
+  step = cluster.wait_for_later_checkpoint(0)
+  cluster.kill(_PS)
+  cluster.start(_PS, *flags)
+  _assert_finished(cluster, last_step)
+  # Each worker went on from a checkpoint not older than the last before the kill.
+  assert all(_first_steps(cluster.log(member))[-1] >= step for member in (_CHIEF, _WORKER))
+  # One that comes when all is over trains no further step.
+  cluster.start(_WORKER, *flags)
+  _assert_finished(cluster, last_step)
+
+
+def _losses(log):
+  return [float(loss) for loss in re.findall(r'loss (\d+\.\d+)', log)]
+
+
+def test_two_synchronous_workers_are_two_clones(cluster, tmp_path):
+  # Without augmentation, dropout and batch statistics; each worker and clone sees four of eight images, and all eight each step.
+  data = tiny_run.write_records(tmp_path / 'data', num_images=8)
+  flags = (f'--dataset_dir={data}', '--training_number_of_steps=4', '--aspp_with_batch_norm=false', '--min_scale_factor=1',
+           '--max_scale_factor=1', '--train_crop_size=40,40', '--base_learning_rate=0.1', '--log_steps=1')
+  # TODO symmetric images
+  exit_code, log = tiny_run.run(train, *tiny_run.FLAGS, *flags, f'--train_logdir={tmp_path / "clones"}', '--num_clones=2',
+                                '--clone_on_cpu', '--train_batch_size=8')
+  assert exit_code == 0
+  initial = f'--tf_initial_checkpoint={tmp_path / "clones" / "model.ckpt-0"}'
+  for member in (_PS, _CHIEF, _WORKER):
+    cluster.start(member, *flags, initial, '--sync_replicas', '--train_batch_size=4')
+  _assert_finished(cluster, 4)
+  workers = [_losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
+  assert len(workers[0]) == len(workers[1]) == 4
+  np.testing.assert_allclose(np.mean(workers, axis=0), _losses(log), atol=1e-4)
+  assert np.ptp(_losses(log)) > 0.1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize('further_flags', [(), ('--sync_replicas',)], ids=['asynchronous', 'synchronous'])
+def test_training_survives_the_death_of_every_process(cluster, tmp_path, further_flags):
+  last_step = 400
+  flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', f'--training_number_of_steps={last_step}',
+           '--save_interval_secs=1', *further_flags)
+  for member in (_PS, _CHIEF, _WORKER):
+    cluster.start(member, *flags)
+  step = 0
+  for member in (_WORKER, _CHIEF, _PS):
+    cluster.wait_for(lambda: _first_steps(cluster.log(_WORKER)), 'step of worker 1')
+    step = cluster.wait_for_later_checkpoint(step)
+    cluster.kill(member)
+    cluster.start(member, *flags)
+  # Once more, while the chief saves.
+  step = cluster.wait_for_later_checkpoint(step)
+  cluster.wait_for(lambda: list(cluster.logdir.glob('*.tempstate*')), 'unfinished checkpoint')
+  cluster.kill(_CHIEF)
+  cluster.start(_CHIEF, *flags)
+  _assert_finished(cluster, last_step)
+  assert _first_steps(cluster.log(_CHIEF))[-1] >= step
+
+
+def test_a_peer_that_never_comes_up_is_named(cluster, tmp_path):
+  flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', '--peer_timeout_secs=3')
+  cluster.start(_CHIEF, *flags)
+  cluster.wait_for(lambda: set(cluster.exit_codes().values()) == {1}, 'exit code 1')
+  assert 'ps 0 has not answered at 127.0.0.1:' in cluster.log(_CHIEF)
+  cluster.start(_PS, *flags)
+  assert cluster.exit_codes()[_PS] == 1
+  assert 'No worker has answered for 3 seconds' in cluster.log(_PS)
+
+
+def test_a_port_in_use_is_named():
+  with socket.socket() as used:
+    used.bind(('127.0.0.1', 0))
+    used.listen()
+    address = f'127.0.0.1:{used.getsockname()[1]}'
+    description = cluster_lib.describe({'job_name': 'ps', 'ps_hosts': [address], 'worker_hosts': _free_addresses(1)})
+    with pytest.raises(InputError, match=f'ps 0 at {address}: is another process using the port'):
+      cluster_server.start(description, tf.ConfigProto())
