@@ -23,16 +23,15 @@ FLAGS = flags.FLAGS
 OUTPUT_TYPE = 'semantic'
 
 # Keys of a sample (data_generator.Dataset).
-LABELS_CLASS = 'labels_class'
-IMAGE = 'image'
-HEIGHT = 'height'
-WIDTH = 'width'
-IMAGE_NAME = 'image_name'
-LABEL = 'label'
-ORIGINAL_IMAGE = 'original_image'
+IMAGE, IMAGE_NAME, ORIGINAL_IMAGE = 'image', 'image_name', 'original_image'
+HEIGHT, WIDTH = 'height', 'width'
+LABEL, LABELS_CLASS = 'label', 'labels_class'
 
 # Files that define flags of the programs.
 _SOURCES_OF_FLAGS = ('common.py', 'train_flags.py', 'eval.py', 'vis.py', 'export_model.py')
+
+# The word that stands in a flag for what the program works out by itself.
+AUTO = 'auto'
 
 # Name of the split without labels.
 TEST_SET = 'test'
@@ -139,6 +138,23 @@ def parse_size(numbers, flag_name):
   return [size[0], size[-1]]
 
 
+def evaluation_crop_size(numbers, flag_name, largest_image_size, output_stride):
+  """[height, width] of the network input that a crop flag of an evaluating program means.
+
+  Args:
+    numbers: value of the flag: one or two numbers, or the word AUTO for the size of the largest image.
+    flag_name: name of the flag, for messages.
+    largest_image_size: function that returns (height, width) of the largest image.
+    output_stride: ratio of input to feature resolution; the automatic size is a multiple of it, plus 1.
+  """
+  if list(numbers) != [AUTO]:
+    return parse_size(numbers, flag_name)
+  largest = largest_image_size()
+  crop_size = [side + (1 - side) % output_stride for side in largest]
+  logging.info('The largest image is %dx%d (height x width); --%s=%d,%d.', *largest, flag_name, *crop_size)
+  return crop_size
+
+
 # Resizing of images before everything else.
 flags.DEFINE_integer('min_resize_value', None, 'Length in pixels to which the shorter image side is resized.', lower_bound=1)
 flags.DEFINE_integer('max_resize_value', None, 'Bound in pixels for the longer side of a resized image; with --min_resize_value.',
@@ -187,7 +203,7 @@ flags.DEFINE_boolean('prediction_with_upsampled_logits', True, 'Predict from log
 
 # Of the loss, but a field of ModelOptions.
 define_numbers('label_weights', None, 'Loss weight of each class, for example 1,10; auto: inverse to its share of the labelled '
-               'pixels; unset: 1 for all.', float, words=('auto',))
+               'pixels; unset: 1 for all.', float, words=(AUTO,))
 
 
 def define_network_flags():
@@ -211,6 +227,12 @@ def define_data_flags():
                        'else all at once.')
 
 
+def define_flip_flag():
+  """The flag of all programs that predict."""
+  if 'add_flipped_images' not in FLAGS:
+    flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.')
+
+
 def define_evaluation_flags():
   """Flags of the programs that follow the checkpoints of a training run."""
   if 'checkpoint_dir' in FLAGS:
@@ -218,7 +240,7 @@ def define_evaluation_flags():
   flags.DEFINE_string('checkpoint_dir', None, 'Folder of the checkpoints, or the prefix of one.')
   flags.DEFINE_integer('eval_interval_secs', 300, 'Least number of seconds between two rounds.', lower_bound=0)
   define_numbers('eval_scales', [1.0], 'Scales at which each image is evaluated; their probabilities are averaged.', float)
-  flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.')
+  define_flip_flag()
 
 
 _FIELDS = (

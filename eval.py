@@ -24,15 +24,14 @@ common.define_evaluation_flags()
 
 flags.DEFINE_string('eval_logdir', None, 'Folder of metrics.json, metrics.csv, confusion_matrix.png and the TensorBoard events.')
 flags.DEFINE_integer('eval_batch_size', 1, 'Images per batch.', lower_bound=1)
-flags.DEFINE_multi_string('eval_crop_size', ['513,513'], 'height,width of the network input in pixels, no smaller than any '
-                          'image; auto: that of the largest image.')
+common.define_numbers('eval_crop_size', [513, 513], 'height,width of the network input in pixels, no smaller than any image; '
+                      'auto: that of the largest image.', words=(common.AUTO,))
 common.define_numbers('eval_tile_size', None, 'height,width of tiles that larger images are predicted in, to save memory; unset: '
                       'whole images.')
 flags.DEFINE_string('eval_split', 'val', 'Split to evaluate on.')
 flags.DEFINE_integer('max_number_of_evaluations', 0, 'Number of checkpoints after which to end; 0: wait for new ones for ever.')
 flags.DEFINE_string('best_checkpoint_dir', None, 'Folder that gets a copy of the checkpoint with the highest mIoU; unset: none.')
 
-_AUTO = 'auto'
 _PROGRESS_SECS = 10
 
 
@@ -56,25 +55,14 @@ def _check_flags():
     raise InputError(f'--eval_split={FLAGS.eval_split} has no labels to evaluate on; choose another split, or see vis.py.')
 
 
-def _crop_size(dataset_name, options):
-  """[height, width] of the network input that --eval_crop_size means."""
-  text = ','.join(map(str, FLAGS.eval_crop_size))
-  if text == _AUTO:
-    largest = data_generator.largest_image_size(dataset_name, FLAGS.eval_split, FLAGS.dataset_dir, **options.resize)
-    stride = options.model_options.output_stride
-    crop_size = [side + (1 - side) % stride for side in largest]
-    logging.info('The largest image is %dx%d (height x width); --eval_crop_size=%d,%d.', *largest, *crop_size)
-    return crop_size
-  if not all(number.strip().isdigit() for number in text.split(',')):
-    raise InputError(f'--eval_crop_size={text}: give height,width in pixels, or {_AUTO}.')
-  return common.parse_size(text.split(','), 'eval_crop_size')
-
-
 def _set_up(prefix):
   dataset_name = run_options.dataset_name_for_checkpoint(prefix, FLAGS.dataset_dir)
   descriptor = dataset_info.get_descriptor(dataset_name, FLAGS.dataset_dir)
   options = run_options.model_options_for_checkpoint(prefix, descriptor.num_classes, None)
-  crop_size = _crop_size(dataset_name, options)
+  crop_size = common.evaluation_crop_size(
+      FLAGS.eval_crop_size, 'eval_crop_size',
+      lambda: data_generator.largest_image_size(dataset_name, FLAGS.eval_split, FLAGS.dataset_dir, **options.resize),
+      options.model_options.output_stride)
   tile_size = crop_size
   if FLAGS.eval_tile_size:
     tile_size = [min(sides) for sides in zip(
@@ -94,16 +82,6 @@ def _build_dataset(setup):
       setup.descriptor.name, FLAGS.eval_split, FLAGS.dataset_dir, FLAGS.eval_batch_size, setup.crop_size,
       model_variant=setup.options.model_options.model_variant, num_readers=2, with_original_image=False,
       **setup.options.resize)
-
-
-def _predict(images, options):
-  """int64 labels [batch, height, width] of images [batch, height, width, 3]."""
-  if list(FLAGS.eval_scales) == [1.0] and not FLAGS.add_flipped_images:
-    return model.predict_labels(images, options.model_options, options.image_pyramid)[common.OUTPUT_TYPE]
-  if options.image_pyramid:
-    logging.warning('The image pyramid %s is not used with --eval_scales or --add_flipped_images.', options.image_pyramid)
-  return model.predict_labels_multi_scale(images, options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images)[
-      common.OUTPUT_TYPE]
 
 
 def _log_progress(done, total, start):
@@ -136,7 +114,8 @@ def _evaluate(setup):
       dataset = _build_dataset(setup)
       samples = dataset.get_one_shot_iterator().get_next()
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
-    predictions = _predict(images, setup.options)
+    predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
+                                   setup.options.image_pyramid)
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)
@@ -150,8 +129,8 @@ def _evaluate(setup):
         if not refusal:
           raise
         raise InputError(f'{refusal[1]} (--eval_split={FLAGS.eval_split} of --dataset_dir={FLAGS.dataset_dir} with '
-                         f'--eval_crop_size={",".join(map(str, setup.crop_size))}; {_AUTO} takes the size of the largest image)'
-                         ) from error
+                         f'--eval_crop_size={",".join(map(str, setup.crop_size))}; {common.AUTO} takes the size of the '
+                         'largest image)') from error
       except tf.errors.ResourceExhaustedError as error:
         raise InputError(f'Not enough memory for --eval_batch_size={FLAGS.eval_batch_size} images of '
                          f'{setup.tile_size[0]}x{setup.tile_size[1]} pixels: make the batch smaller, or give '

@@ -29,9 +29,7 @@ flags.DEFINE_string('checkpoint_path', None, 'Prefix of the checkpoint, or its f
 flags.DEFINE_integer('num_classes', None, 'Number of classes; unset: that of the checkpoint.', lower_bound=1)
 common.define_numbers('crop_size', [513, 513], 'height,width of the network input in pixels; larger images are refused.')
 common.define_numbers('inference_scales', [1.0], 'Scales at which an image is seen; their probabilities are averaged.', float)
-# eval.py and vis.py have this flag, too; one process may import all of them.
-flags.DEFINE_boolean('add_flipped_images', False, 'Average the probabilities with those of the mirrored image.',
-                     allow_override=True)
+common.define_flip_flag()
 
 # Output; at least one of the three.
 flags.DEFINE_string('export_path', None, 'File for the frozen graph, for example out/frozen_inference_graph.pb.')
@@ -67,7 +65,8 @@ def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=
   resized, padded, _ = input_preprocess.preprocess_image_and_label(
       tf.squeeze(image, [0]), None, *options.crop_size, is_training=False, image_name=INPUT_NAME,
       pad_pixel=feature_extractor.mean_pixel(options.model_variant), **checkpoint_options.resize)
-  labels, probabilities = _predict(tf.expand_dims(padded, 0), checkpoint_options, scales, add_flipped_images)
+  labels, probabilities = model.predict(tf.expand_dims(padded, 0), options, scales, add_flipped_images,
+                                        checkpoint_options.image_pyramid)
   labels = tf.cast(labels, tf.float32, name=_RAW_LABELS_NAME)
   probabilities = tf.identity(probabilities, name=_RAW_PROBABILITIES_NAME)
 
@@ -94,16 +93,8 @@ def build_tflite_graph(checkpoint_options, scales=(1.0,), add_flipped_images=Fal
     raise InputError(f'--tflite_label_dtype={label_dtype.name} holds at most {label_dtype.max + 1} classes, the network has '
                      f'{num_classes}; use int32.')
   image = tf.placeholder(tf.uint8, [1, *options.crop_size, 3], name=INPUT_NAME)
-  labels, _ = _predict(tf.cast(image, tf.float32), checkpoint_options, scales, add_flipped_images)
+  labels, _ = model.predict(tf.cast(image, tf.float32), options, scales, add_flipped_images, checkpoint_options.image_pyramid)
   return image, tf.cast(labels, label_dtype, name=LABELS_NAME)
-
-
-def _predict(images, checkpoint_options, scales, add_flipped_images):
-  if list(scales) == [1.0] and not add_flipped_images:
-    predictions = model.predict_labels(images, checkpoint_options.model_options, checkpoint_options.image_pyramid)
-  else:
-    predictions = model.predict_labels_multi_scale(images, checkpoint_options.model_options, scales, add_flipped_images)
-  return predictions[common.OUTPUT_TYPE], predictions[common.OUTPUT_TYPE + model.PROB_SUFFIX]
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ images [b, h, w, 3] -> backbone [b, h/os, w/os, c] -> ASPP [b, h/os, w/os, 256] 
 [b, h/4, w/4, classes]. os is the output stride; without a decoder the logits have the size of the features.
 """
 
+from absl import logging
+
 from deeplab import common
 from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, quantized_layers, utils
 from deeplab.core.errors import InputError
@@ -153,12 +155,35 @@ def predict_labels(images, model_options, image_pyramid=None, quantize_delay_ste
       predictions[output] = tf.argmax(logits, 3)
       predictions[output + PROB_SUFFIX] = tf.nn.softmax(logits)
     else:
-      labels = tf.image.resize_nearest_neighbor(tf.expand_dims(tf.argmax(logits, 3), 3), size, align_corners=True,
-                                                name='resize_prediction')
-      predictions[output] = tf.squeeze(labels, 3)
+      # Resized as float32, which TFLite can, too.
+      labels = tf.cast(tf.expand_dims(tf.argmax(logits, 3), 3), tf.float32)
+      labels = tf.image.resize_nearest_neighbor(labels, size, align_corners=True, name='resize_prediction')
+      predictions[output] = tf.cast(tf.squeeze(labels, 3), tf.int64)
       predictions[output + PROB_SUFFIX] = tf.image.resize_bilinear(tf.nn.softmax(logits), size, align_corners=True,
                                                                    name='resize_prob')
   return predictions
+
+
+def predict(images, model_options, scales=(1.0,), add_flipped_images=False, image_pyramid=None):
+  """Predicts by `predict_labels` where one scale is seen once, else by `predict_labels_multi_scale`, without image pyramid.
+
+  Args:
+    images: [batch, height, width, 3] RGB, 0..255.
+    model_options: ModelOptions.
+    scales: scales at which each image is seen.
+    add_flipped_images: whether each scale is seen mirrored, too.
+    image_pyramid: scales whose logits are merged, or None.
+
+  Returns:
+    (labels, probabilities): int64 [batch, height, width] and float32 [batch, height, width, classes].
+  """
+  if list(scales) == [1.0] and not add_flipped_images:
+    predictions = predict_labels(images, model_options, image_pyramid)
+  else:
+    if image_pyramid:
+      logging.warning('The image pyramid %s is not used with several scales or flipped images.', image_pyramid)
+    predictions = predict_labels_multi_scale(images, model_options, scales, add_flipped_images)
+  return predictions[common.OUTPUT_TYPE], predictions[common.OUTPUT_TYPE + PROB_SUFFIX]
 
 
 def _scaled(images, base_size, model_options, scale):

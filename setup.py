@@ -23,7 +23,7 @@ setuptools.setup(
         'tf-slim==1.1.0',
         'numpy',
         'absl-py',
-        'pillow',
+        'pillow>=10.1',
     ],
     extras_require={'test': ['pytest', 'hypothesis'], 'lint': ['ruff']},
     entry_points={

@@ -19,6 +19,9 @@ for _module in (common, train_flags):
   flags.adopt_module_key_flags(_module)
 
 _CPU = '/device:CPU:0'
+# Those of the same name as an argument of data_generator.Dataset.
+_DATASET_FLAGS = ('model_variant', 'seed', 'min_resize_value', 'max_resize_value', 'resize_factor', 'keep_aspect_ratio',
+                  'min_scale_factor', 'max_scale_factor', 'scale_factor_step_size')
 _VARIABLE_OPS = ('VarHandleOp', 'VariableV2', 'Variable')
 # Collection of the one tensor that holds the learning rate in use.
 _LEARNING_RATE = 'learning_rate'
@@ -28,11 +31,8 @@ _MAX_SUMMARY_IMAGES = 3
 
 
 def _model_options(outputs_to_num_classes):
-  return common.ModelOptions(
-      outputs_to_num_classes=outputs_to_num_classes,
-      crop_size=common.parse_size(FLAGS.train_crop_size, 'train_crop_size'),
-      atrous_rates=FLAGS.atrous_rates,
-      output_stride=FLAGS.output_stride)
+  crop_size = common.parse_size(FLAGS.train_crop_size, 'train_crop_size')
+  return common.ModelOptions(outputs_to_num_classes, crop_size, FLAGS.atrous_rates, FLAGS.output_stride)
 
 
 def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
@@ -48,32 +48,21 @@ def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
   # Graphs, summaries and tools find the batch and the logits by these names.
   image = tf.identity(samples[common.IMAGE], name=common.IMAGE)
   label = tf.identity(samples[common.LABEL], name=common.LABEL)
-  model_options = _model_options(outputs_to_num_classes)
-  outputs_to_scales_to_logits = model.multi_scale_logits(
-      image,
-      model_options=model_options,
-      image_pyramid=FLAGS.image_pyramid,
-      weight_decay=FLAGS.weight_decay,
-      is_training=True,
-      fine_tune_batch_norm=FLAGS.fine_tune_batch_norm,
-      nas_training_hyper_parameters={
-          'drop_path_keep_prob': FLAGS.drop_path_keep_prob,
-          'total_training_steps': FLAGS.training_number_of_steps,
-      },
+  options = _model_options(outputs_to_num_classes)
+  logits_of_outputs = model.multi_scale_logits(
+      image, options, FLAGS.image_pyramid, FLAGS.weight_decay, is_training=True, fine_tune_batch_norm=FLAGS.fine_tune_batch_norm,
+      nas_training_hyper_parameters={'drop_path_keep_prob': FLAGS.drop_path_keep_prob,
+                                     'total_training_steps': FLAGS.training_number_of_steps},
       frozen_scopes=train_flags.frozen_scopes())
   for output, num_classes in outputs_to_num_classes.items():
-    scales_to_logits = outputs_to_scales_to_logits[output]
-    scales_to_logits[model.MERGED_LOGITS_SCOPE] = tf.identity(scales_to_logits[model.MERGED_LOGITS_SCOPE], name=output)
+    scales_to_logits = logits_of_outputs[output]
+    merged = scales_to_logits[model.MERGED_LOGITS_SCOPE] = tf.identity(scales_to_logits[model.MERGED_LOGITS_SCOPE], name=output)
     train_utils.add_softmax_cross_entropy_loss_for_each_scale(
-        scales_to_logits, label, num_classes, ignore_label,
-        loss_weight=model_options.label_weights,
-        upsample_logits=FLAGS.upsample_logits,
-        hard_example_mining_step=FLAGS.hard_example_mining_step,
-        top_k_percent_pixels=FLAGS.top_k_percent_pixels,
-        scope=output)
+        scales_to_logits, label, num_classes, ignore_label, options.label_weights, FLAGS.upsample_logits,
+        FLAGS.hard_example_mining_step, FLAGS.top_k_percent_pixels, scope=output)
     # The first clone speaks for all.
     if not tf.get_variable_scope().reuse:
-      _log_summaries(image, label, num_classes, scales_to_logits[model.MERGED_LOGITS_SCOPE])
+      _log_summaries(image, label, num_classes, merged)
 
 
 def _scalar_summary(tag, value):
@@ -119,7 +108,7 @@ def _tower_loss(iterator, num_of_classes, ignore_label, scope, reuse_variable):
   """
   with tf.variable_scope(tf.get_variable_scope(), reuse=True if reuse_variable else None):
     _build_deeplab(iterator, {common.OUTPUT_TYPE: num_of_classes}, ignore_label)
-  losses = tf.losses.get_losses(scope=scope)
+  losses = tf.losses.get_losses(scope)
   if reuse_variable:
     return tf.add_n(losses)
   regularization_loss = tf.losses.get_regularization_loss()
@@ -238,26 +227,10 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label):
 
 
 def _build_dataset():
-  crop_size = common.parse_size(FLAGS.train_crop_size, 'train_crop_size')
   return data_generator.Dataset(
-      dataset_name=FLAGS.dataset,
-      split_name=FLAGS.train_split,
-      dataset_dir=FLAGS.dataset_dir,
-      batch_size=FLAGS.train_batch_size // FLAGS.num_clones,
-      crop_size=crop_size,
-      min_resize_value=FLAGS.min_resize_value,
-      max_resize_value=FLAGS.max_resize_value,
-      resize_factor=FLAGS.resize_factor,
-      keep_aspect_ratio=FLAGS.keep_aspect_ratio,
-      min_scale_factor=FLAGS.min_scale_factor,
-      max_scale_factor=FLAGS.max_scale_factor,
-      scale_factor_step_size=FLAGS.scale_factor_step_size,
-      model_variant=FLAGS.model_variant,
-      num_readers=2,
-      is_training=True,
-      should_shuffle=True,
-      should_repeat=True,
-      seed=FLAGS.seed)
+      FLAGS.dataset, FLAGS.train_split, FLAGS.dataset_dir, FLAGS.train_batch_size // FLAGS.num_clones,
+      common.parse_size(FLAGS.train_crop_size, 'train_crop_size'), num_readers=2, is_training=True, should_shuffle=True,
+      should_repeat=True, **{name: FLAGS[name].value for name in _DATASET_FLAGS})
 
 
 def _is_chief():
@@ -304,7 +277,7 @@ def _train(train_tensor, summary_op, init_fn):
 
 def _fix_label_weights(descriptor):
   """Puts numbers in the place of --label_weights=auto, and compares their count with that of the classes."""
-  if FLAGS.label_weights == [train_flags.AUTO]:
+  if FLAGS.label_weights == [common.AUTO]:
     report = check_data.check(descriptor, FLAGS.dataset_dir, FLAGS.train_split)
     check_data.require(report)
     FLAGS.label_weights = train_utils.balanced_label_weights(report.counts[:descriptor.num_classes], descriptor.ignore_label)

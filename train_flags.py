@@ -15,9 +15,6 @@ FLAGS = flags.FLAGS
 common.define_network_flags()
 common.define_data_flags()
 
-# The word beside numbers, or beside true and false.
-AUTO = 'auto'
-
 # Clones and replicas.
 flags.DEFINE_integer('num_clones', 1, 'Number of GPUs (or, with --clone_on_cpu, of parts on the CPU) that share a batch.',
                      lower_bound=1)
@@ -73,7 +70,7 @@ flags.DEFINE_float('drop_path_keep_prob', 1.0, 'Keep probability of a path of th
 
 # Start.
 flags.DEFINE_string('tf_initial_checkpoint', None, 'Checkpoint whose weights training starts from.')
-common.define_switch('initialize_last_layer', True, AUTO, 'Restore the last layers from it, too; auto: those that fit.')
+common.define_switch('initialize_last_layer', True, common.AUTO, 'Restore the last layers from it, too; auto: those that fit.')
 flags.DEFINE_boolean('last_layers_contain_logits_only', False, 'Only the logits count as last layers; else the whole head.')
 flags.DEFINE_boolean('freeze_backbone', False, 'Leave the backbone as it starts, batch norm included; train the rest.')
 common.define_numbers('frozen_scopes', None, 'Variable scopes to leave so, for example MobilenetV2/Conv,aspp0.', str)
@@ -213,7 +210,7 @@ def _check_loss():
   train_utils.check_mining(FLAGS.hard_example_mining_step, FLAGS.top_k_percent_pixels)
   if FLAGS.drop_path_keep_prob == 0:
     raise InputError('--drop_path_keep_prob=0: give a probability above 0, up to 1 (no drop path).')
-  if FLAGS.label_weights and FLAGS.label_weights != [AUTO] and not any(FLAGS.label_weights):
+  if FLAGS.label_weights and FLAGS.label_weights != [common.AUTO] and not any(FLAGS.label_weights):
     raise InputError('--label_weights are all 0: nothing would be learned.')
   if FLAGS.image_pyramid and min(FLAGS.image_pyramid) <= 0:
     raise InputError(f'--image_pyramid={",".join(map(str, FLAGS.image_pyramid))}: give scales above 0, for example 0.5,1.0,1.5.')

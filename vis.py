@@ -29,8 +29,8 @@ common.define_evaluation_flags()
 flags.DEFINE_string('vis_logdir', None, 'Folder for the pictures.')
 flags.DEFINE_string('image_dir', None, 'Folder of JPEG and PNG photographs to draw in place of records.')
 flags.DEFINE_integer('vis_batch_size', 1, 'Images per batch; they may differ in size.', lower_bound=1)
-flags.DEFINE_multi_string('vis_crop_size', ['513,513'], 'height,width of the network input in pixels, no smaller than any image; '
-                          'auto: that of the largest image.')
+common.define_numbers('vis_crop_size', [513, 513], 'height,width of the network input in pixels, no smaller than any image; '
+                      'auto: that of the largest image.', words=(common.AUTO,))
 common.define_numbers('vis_tile_size', None, 'height,width of tiles that larger images are predicted in, to save memory; unset: '
                       'whole images.')
 flags.DEFINE_string('vis_split', 'val', 'Split to draw; it may lack labels.')
@@ -41,7 +41,6 @@ flags.DEFINE_enum('colormap_type', None, ['pascal', 'cityscapes', 'ade20k'],
 flags.DEFINE_boolean('also_save_raw_predictions', False, 'Also write the classes as gray PNG files to '
                      '<vis_logdir>/raw_segmentation_results, under the names of the images.')
 
-_AUTO = 'auto'
 _PROGRESS_SECS = 10
 _PICTURE_FOLDER = 'segmentation_results'
 _RAW_FOLDER = 'raw_segmentation_results'
@@ -120,20 +119,6 @@ def _with_colors(descriptor):
   return descriptor._replace(colors=colors[:descriptor.num_classes].tolist())
 
 
-def _crop_size(source, options):
-  """[height, width] of the network input that --vis_crop_size means."""
-  text = ','.join(map(str, FLAGS.vis_crop_size))
-  if text == _AUTO:
-    largest = source.largest_size(**options.resize)
-    stride = options.model_options.output_stride
-    crop_size = [side + (1 - side) % stride for side in largest]
-    logging.info('The largest image is %dx%d (height x width); --vis_crop_size=%d,%d.', *largest, *crop_size)
-    return crop_size
-  if not all(number.strip().isdigit() for number in text.split(',')):
-    raise InputError(f'--vis_crop_size={text}: give height,width in pixels, or {_AUTO}.')
-  return common.parse_size(text.split(','), 'vis_crop_size')
-
-
 def _set_up(prefix):
   if FLAGS.image_dir:
     source = photographs.Photographs(FLAGS.image_dir)
@@ -143,7 +128,8 @@ def _set_up(prefix):
     descriptor = _descriptor_of_records(prefix)
     source = _Records(descriptor.name)
     options = run_options.model_options_for_checkpoint(prefix, descriptor.num_classes, None)
-  crop_size = tile_size = _crop_size(source, options)
+  crop_size = tile_size = common.evaluation_crop_size(
+      FLAGS.vis_crop_size, 'vis_crop_size', lambda: source.largest_size(**options.resize), options.model_options.output_stride)
   if FLAGS.vis_tile_size:
     tile_size = [min(sides) for sides in zip(crop_size, common.parse_size(FLAGS.vis_tile_size, 'vis_tile_size'), strict=True)]
   options = options._replace(model_options=options.model_options._replace(crop_size=tile_size))
@@ -167,14 +153,6 @@ def _build_samples(setup):
   dataset = setup.source.dataset().map(load, num_parallel_calls=tf.data.AUTOTUNE)
   dataset = dataset.padded_batch(FLAGS.vis_batch_size, tf.data.get_output_shapes(dataset)).prefetch(1)
   return tf.data.make_initializable_iterator(dataset)
-
-
-def _predict(images, options):
-  """int64 labels [batch, height, width] of images [batch, height, width, 3]."""
-  if list(FLAGS.eval_scales) == [1.0] and not FLAGS.add_flipped_images:
-    return model.predict_labels(images, options.model_options, options.image_pyramid)[common.OUTPUT_TYPE]
-  return model.predict_labels_multi_scale(images, options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images)[
-      common.OUTPUT_TYPE]
 
 
 def _save_raw(path, prediction, descriptor):
@@ -229,7 +207,8 @@ def _visualize(setup):
     with tf.device('/device:CPU:0'):
       iterator = _build_samples(setup)
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
-    predictions = _predict(images, setup.options)
+    predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
+                                   setup.options.image_pyramid)
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)

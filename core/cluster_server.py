@@ -78,8 +78,8 @@ def serve_variables(cluster, server, limit_secs, is_finished):
         if silent_secs > _FINISHED_LIMIT_SECS and is_finished():
           break
         if silent_secs > limit_secs and 0 not in finished:
-          raise InputError(f'No worker has answered for {limit_secs} seconds (--peer_timeout_secs), and training is not finished: '
-                           f'{", ".join(cluster.worker_hosts)}. Are they running, at these addresses?')
+          raise InputError(f'No worker has answered for {limit_secs} seconds (--peer_timeout_secs), and training is not '
+                           f'finished: {", ".join(cluster.worker_hosts)}. Are they running, at these addresses?')
         if silent_secs > limit_secs:
           logging.warning('Training is finished, but workers %s never came back.',
                           sorted(set(range(cluster.num_workers)) - finished))
@@ -147,8 +147,8 @@ class _Silence:
 class PeerWatch:
   """Ends a worker when processes that it needs have not answered for a time limit; a context manager.
 
-  TensorFlow waits for a missing process for ever, inside of calls that nothing can interrupt. So the process ends as a whole, with
-  exit code 1, or 0 where the others are gone because training is finished.
+  TensorFlow waits for a missing process for ever, inside of calls that nothing can interrupt. So the process ends as a whole,
+  with exit code 1, or 0 where the others are gone because training is finished.
   """
 
   def __init__(self, cluster, limit_secs, is_finished, needed_workers=1):
@@ -195,8 +195,8 @@ class PeerWatch:
     if silent[name] > self._limit_secs:
       job, task = name.split()
       hosts = self._cluster.ps_hosts if job == cluster_lib.PS else self._cluster.worker_hosts
-      _end_process(1, f'{name} has not answered at {hosts[int(task)]} for {self._limit_secs} seconds (--peer_timeout_secs). Is it '
-                      'running, and can this machine reach it?')
+      _end_process(1, f'{name} has not answered at {hosts[int(task)]} for {self._limit_secs} seconds (--peer_timeout_secs). '
+                      'Is it running, and can this machine reach it?')
 
 
 def _end_process(exit_code, message):

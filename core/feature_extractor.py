@@ -137,7 +137,7 @@ def _check_width(options, backbone):
     _refuse(options, 'depth_multiplier', options.depth_multiplier, 'only MobileNets come in several widths; leave the flag out.')
   if options.divisible_by not in (None, backbone.fixed_divisor) and 'divisible_by' not in backbone.honours:
     _refuse(options, 'divisible_by', options.divisible_by,
-            f'it always rounds to {backbone.fixed_divisor}.' if backbone.fixed_divisor else 'only mobilenet_v2 rounds its widths.')
+            f'it always rounds to {backbone.fixed_divisor}.' if backbone.fixed_divisor else 'it is for mobilenet_v2.')
 
 
 def _check_nas(options, backbone):

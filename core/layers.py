@@ -196,8 +196,7 @@ def head_arg_scope(training, activation_fn=tf.nn.relu):
   with slim.arg_scope(
       [conv2d, depthwise_conv2d],
       weights_regularizer=slim.l2_regularizer(training.weight_decay),
-      activation_fn=activation_fn,
-      normalizer_fn=batch_norm,
+      activation_fn=activation_fn, normalizer_fn=batch_norm,
       normalizer_params=batch_norm_params(training, HEAD_BATCH_NORM_DECAY, _HEAD_BATCH_NORM_EPSILON),
       padding='SAME',
       stride=1) as arg_scope:

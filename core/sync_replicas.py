@@ -40,8 +40,8 @@ class SyncReplicasHook(tf.train.SessionRunHook):
     session.run(self._init_op)
     if not self._is_chief:
       return
-    # Workers may wait for tokens of an update that died with the earlier chief. At the very start none waits, and a token too many
-    # would let one of them give two gradients to the first update.
+    # Workers may wait for the tokens of an update that died with the earlier chief. At the very start none waits, and a token too
+    # many would let one of them give two gradients to the first update.
     if self._is_resumed:
       session.run(self._release_op)
     self._is_resumed = True

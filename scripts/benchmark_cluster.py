@@ -2,13 +2,14 @@
 
     python scripts/benchmark_cluster.py
 
-Images per second are those that the workers' progress lines name, added up; the lines of the start are left out. On one machine all
-processes share its cores (or GPUs), so a ratio of 1 means that sharing costs nothing; on a machine per worker it can reach their
-number.
+Images per second are those that the workers' progress lines name, added up; the lines of the start are left out. On one machine
+all processes share its cores (or GPUs), so a ratio of 1 means that sharing costs nothing; on a machine per worker it can reach
+their number.
 """
 
 import contextlib
 import os
+import pathlib
 import re
 import socket
 import statistics
@@ -24,8 +25,8 @@ flags.DEFINE_integer('num_steps', 60, 'Training steps of each measurement and wo
 flags.DEFINE_integer('train_batch_size', 4, 'Images per step and worker.', lower_bound=2)
 flags.DEFINE_integer('train_crop_size', 257, 'Side of the crops in pixels.', lower_bound=33)
 flags.DEFINE_boolean('clone_on_cpu', True, 'Whether clones are on the CPU; else on GPUs, of which there must be two.')
-flags.DEFINE_multi_string('train_flag', [], 'A further flag of train.py, such as --train_flag=--model_variant=xception_65; may be '
-                          'repeated.')
+flags.DEFINE_multi_string('train_flag', [], 'A further flag of train.py, such as --train_flag=--model_variant=xception_65; may '
+                          'be repeated.')
 
 _TRAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'train.py')
 _LOG_STEPS = 5
@@ -67,6 +68,11 @@ def images_per_second(log):
   return statistics.median(rates[_WARM_UP_LINES:])
 
 
+def start(command, log):
+  with open(log, 'w', encoding='utf-8') as log_file:
+    return subprocess.Popen(command, stdout=log_file, stderr=log_file)
+
+
 def measure(records, num_workers, further_flags):
   """Images per second of all workers of a row together."""
   with tempfile.TemporaryDirectory() as folder:
@@ -75,17 +81,19 @@ def measure(records, num_workers, further_flags):
         f'--training_number_of_steps={FLAGS.num_steps * (1 if "--sync_replicas" in further_flags else max(num_workers, 1))}',
         f'--train_crop_size={FLAGS.train_crop_size}', f'--clone_on_cpu={FLAGS.clone_on_cpu}', f'--log_steps={_LOG_STEPS}',
         *further_flags, *FLAGS.train_flag]
-    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                 for command in commands(num_workers, arguments)]
+    lines = commands(num_workers, arguments)
+    logs = [os.path.join(folder, f'{index}.log') for index in range(len(lines))]
+    processes = [start(*line_and_log) for line_and_log in zip(lines, logs)]
     try:
-      logs = [process.communicate()[1] for process in processes]
+      exit_codes = [process.wait() for process in processes]
     finally:
       for process in processes:
         process.kill()
-  for process, log in zip(processes, logs):
-    if process.returncode:
-      raise SystemExit(f'{" ".join(process.args)} ended with {process.returncode}:\n{log}')
-  return sum(images_per_second(log) for log in logs[:max(num_workers, 1)])
+    texts = [pathlib.Path(log).read_text(encoding='utf-8') for log in logs]
+  for line, exit_code, text in zip(lines, exit_codes, texts):
+    if exit_code:
+      raise SystemExit(f'{" ".join(line)} ended with {exit_code}:\n{text}')
+  return sum(images_per_second(text) for text in texts[:max(num_workers, 1)])
 
 
 def main(_):

@@ -19,7 +19,6 @@ from deeplab.core import cluster as cluster_lib
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
-_TRAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'train.py')
 # Bound of everything that a test waits for; the machine may be busy.
 _LIMIT_SECS = 300
 _CHIEF, _WORKER, _PS = ('worker', 0), ('worker', 1), ('ps', 0)
@@ -56,7 +55,8 @@ class _Cluster:
     else:
       arguments = (*arguments, f'--job_name={job}', f'--task={task}', f'--ps_hosts={self._ps}',
                    f'--worker_hosts={",".join(self._workers)}')
-    command = [sys.executable, _TRAIN, *tiny_run.FLAGS, f'--train_logdir={self.logdir}', '--startup_delay_steps=0', *arguments]
+    command = [sys.executable, tiny_run.__file__, *tiny_run.FLAGS, f'--train_logdir={self.logdir}', '--startup_delay_steps=0',
+               *arguments]
     with open(self._folder / f'{job}{task}.log', 'a', encoding='utf-8') as log:
       self._processes[member] = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
@@ -149,23 +149,29 @@ def _losses(log):
   return [float(loss) for loss in re.findall(r'loss (\d+\.\d+)', log)]
 
 
+def _symmetric_samples(count):
+  """Pictures as large as the crop that the random mirror leaves alone, without ignored pixels."""
+  random = np.random.RandomState(1)
+  halves = [(random.randint(0, 256, [33, 17, 3]), random.randint(0, 3, [33, 17])) for _ in range(count)]
+  return [tuple(np.concatenate([half, half[:, -2::-1]], axis=1).astype(np.uint8) for half in pair) for pair in halves]
+
+
 def test_two_synchronous_workers_are_two_clones(cluster, tmp_path):
-  # Without augmentation, dropout and batch statistics; each worker and clone sees four of eight images, and all eight each step.
-  data = tiny_run.write_records(tmp_path / 'data', num_images=8)
-  flags = (f'--dataset_dir={data}', '--training_number_of_steps=4', '--aspp_with_batch_norm=false', '--min_scale_factor=1',
-           '--max_scale_factor=1', '--train_crop_size=40,40', '--base_learning_rate=0.1', '--log_steps=1')
-  # TODO symmetric images
+  # No augmentation, dropout or batch statistics. Each worker, and each clone, has four images per step, together all eight.
+  last_step = 4
+  data = tiny_run.write_records(tmp_path / 'data', _symmetric_samples(8))
+  flags = (f'--dataset_dir={data}', f'--training_number_of_steps={last_step}', '--aspp_with_batch_norm=false',
+           '--min_scale_factor=1', '--max_scale_factor=1', '--base_learning_rate=0.5')
   exit_code, log = tiny_run.run(train, *tiny_run.FLAGS, *flags, f'--train_logdir={tmp_path / "clones"}', '--num_clones=2',
                                 '--clone_on_cpu', '--train_batch_size=8')
   assert exit_code == 0
   initial = f'--tf_initial_checkpoint={tmp_path / "clones" / "model.ckpt-0"}'
   for member in (_PS, _CHIEF, _WORKER):
     cluster.start(member, *flags, initial, '--sync_replicas', '--train_batch_size=4')
-  _assert_finished(cluster, 4)
-  workers = [_losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
-  assert len(workers[0]) == len(workers[1]) == 4
-  np.testing.assert_allclose(np.mean(workers, axis=0), _losses(log), atol=1e-4)
-  assert np.ptp(_losses(log)) > 0.1
+  _assert_finished(cluster, last_step)
+  of_workers = [_losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
+  np.testing.assert_allclose(np.mean(of_workers, axis=0), _losses(log), atol=1e-4)
+  assert len(_losses(log)) == last_step and np.ptp(_losses(log)) > 0.1
 
 
 @pytest.mark.full

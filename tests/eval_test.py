@@ -107,7 +107,7 @@ def _expected_confusion(run, flip):
 def _run_eval(run, out, **given):
   """Runs eval.main; returns what metrics.json holds."""
   values = {'checkpoint_dir': str(run / 'train'), 'dataset_dir': str(run / 'records'), 'eval_logdir': str(out),
-            'eval_crop_size': ['65,65'], 'max_number_of_evaluations': 1, **given}
+            'eval_crop_size': [65, 65], 'max_number_of_evaluations': 1, **given}
   with flagsaver.flagsaver(**values):
     evaluation.main([])
   return json.loads((out / 'metrics.json').read_text())
@@ -177,7 +177,7 @@ def _refusal(run, out, **given):
 
 
 def test_image_larger_than_the_crop(run, tmp_path):
-  message = _refusal(run, tmp_path, eval_crop_size=['49', '49'])
+  message = _refusal(run, tmp_path, eval_crop_size=[49, 49])
   assert 'picture0 is 60x64' in message and '--eval_crop_size=49,49' in message and '65,65' in message
 
 
@@ -195,8 +195,8 @@ def test_number_of_classes(run, tmp_path):
 
 
 @pytest.mark.parametrize('name, value, reason', [
-    ('eval_crop_size', ['large'], 'auto'), ('eval_crop_size', ['0,65'], 'above 0'),
-    ('eval_crop_size', ['65,65,3'], 'height,width'), ('eval_tile_size', [0], 'above 0'),
+    ('eval_crop_size', [0, 65], 'above 0'),
+    ('eval_crop_size', [65, 65, 3], 'height,width'), ('eval_tile_size', [0], 'above 0'),
     ('eval_scales', [0.5, 0.0], 'above 0'), ('eval_split', 'test', 'no labels'),
     ('checkpoint_dir', 'nowhere', 'no such checkpoint'),
     ('depth_multiplier', 1.0, 'the run has 0.35'), ('quantize_delay_step', 0, 'not supported')])

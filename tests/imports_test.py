@@ -9,6 +9,7 @@ _ROOT = pathlib.Path(__file__).parent.parent
 # From the programs down to what imports nothing of ours; a module may import from the rows below its own.
 _ROWS = [
     'train eval vis export_model',
+    'train_flags',
     'model train_utils data_generator',
     'core.feature_extractor',
     'core.nas_network',
@@ -17,9 +18,10 @@ _ROWS = [
        datasets.check_data datasets.remove_gt_colormap''',
     '''core.backbone core.mobilenet core.nas_cell core.stack core.aspp core.decoder core.dense_prediction_cell
        core.input_preprocess core.photographs core.best_checkpoint core.quantized_layers datasets.build_data''',
-    'core.layers core.run_options core.checkpoint_follower core.evaluation_report core.training_hooks core.visualization',
-    'common core.utils core.preprocess_utils core.checkpoint core.files core.metrics core.tiling datasets.dataset_info',
-    'core.fake_quantize datasets.tfexample datasets.colormap datasets.image_files',
+    '''core.layers core.run_options core.checkpoint_follower core.evaluation_report core.training_hooks core.training_folder
+       core.visualization''',
+    'common core.utils core.preprocess_utils core.checkpoint core.metrics core.tiling datasets.dataset_info',
+    'core.fake_quantize core.files datasets.tfexample datasets.colormap datasets.image_files',
     'core.tf_compat',
     'core.errors',
 ]

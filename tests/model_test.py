@@ -114,7 +114,7 @@ def test_multi_scale_probabilities_are_the_mean_of_the_softmaxes(flipped):
 
 def test_flips_act_at_scale_one():
   images, options = _images(65, 65), _options([65, 65])
-  plain, flipped = (_run(lambda: model.predict_labels_multi_scale(tf.constant(images), options, [1.0], flip)[
+  plain, flipped = (_run(lambda flip=flip: model.predict_labels_multi_scale(tf.constant(images), options, [1.0], flip)[
       common.OUTPUT_TYPE + model.PROB_SUFFIX]) for flip in (False, True))
   assert np.abs(plain - flipped).max() > 1e-3
 
@@ -133,7 +133,8 @@ def test_predictions_without_upsampled_logits_are_nearest_neighbours():
 
 def test_scopes_of_the_head():
   assert model.get_extra_layer_scopes(last_layers_contain_logits_only=True) == ['logits']
-  assert model.get_extra_layer_scopes() == ['logits', 'image_pooling', 'aspp', 'concat_projection', 'decoder', 'meta_architecture']
+  assert model.get_extra_layer_scopes() == ['logits', 'image_pooling', 'aspp', 'concat_projection', 'decoder',
+                                            'meta_architecture']
 
 
 @pytest.mark.parametrize('given,expected', [(None, {0.997, 0.9997}), (0.95, {0.95})])

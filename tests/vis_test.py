@@ -50,7 +50,7 @@ def _write_records(folder, images, **description):
 
 
 def _visualize(run_dir, log_dir, **values):
-  settings = {'checkpoint_dir': str(run_dir), 'vis_logdir': str(log_dir), 'vis_crop_size': ['65,65'], 'vis_batch_size': 3,
+  settings = {'checkpoint_dir': str(run_dir), 'vis_logdir': str(log_dir), 'vis_crop_size': [65, 65], 'vis_batch_size': 3,
               'max_number_of_iterations': 1, 'also_save_raw_predictions': True, **values}
   for name, value in settings.items():
     setattr(FLAGS, name, value)
@@ -147,7 +147,7 @@ def test_folder_of_photographs(run_dir, tmp_path):
 def test_image_larger_than_the_crop_is_named(run_dir, tmp_path):
   _write_records(tmp_path / 'records', tiny_network.images())
   with pytest.raises(tf.errors.InvalidArgumentError, match='first.jpg is 60x60 .height x width. but the crop is 49x49'):
-    _visualize(run_dir, tmp_path, dataset_dir=str(tmp_path / 'records'), vis_crop_size=['49'])
+    _visualize(run_dir, tmp_path, dataset_dir=str(tmp_path / 'records'), vis_crop_size=[49])
 
 
 @pytest.mark.parametrize('values, message', [
