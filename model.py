@@ -164,7 +164,7 @@ def predict_labels(images, model_options, image_pyramid=None, quantize_delay_ste
   return predictions
 
 
-def predict(images, model_options, scales=(1.0,), add_flipped_images=False, image_pyramid=None):
+def predict(images, model_options, scales=(1.0,), add_flipped_images=False, image_pyramid=None, quantize_delay_step=-1):
   """Predicts by `predict_labels` where one scale is seen once, else by `predict_labels_multi_scale`, without image pyramid.
 
   Args:
@@ -173,13 +173,20 @@ def predict(images, model_options, scales=(1.0,), add_flipped_images=False, imag
     scales: scales at which each image is seen.
     add_flipped_images: whether each scale is seen mirrored, too.
     image_pyramid: scales whose logits are merged, or None.
+    quantize_delay_step: as for predict_labels.
 
   Returns:
     (labels, probabilities): int64 [batch, height, width] and float32 [batch, height, width, classes].
+
+  Raises:
+    ValueError: a quantised network shall see several scales or mirrored images.
   """
   if list(scales) == [1.0] and not add_flipped_images:
-    predictions = predict_labels(images, model_options, image_pyramid)
+    predictions = predict_labels(images, model_options, image_pyramid, quantize_delay_step)
   else:
+    if quantize_delay_step >= 0:
+      raise InputError(f'Scales {",".join(map(str, scales))}{", mirrored" if add_flipped_images else ""}: a network of '
+                       '--quantize_delay_step keeps the ranges of one scale; leave the flags of scales and mirroring out.')
     if image_pyramid:
       logging.warning('The image pyramid %s is not used with several scales or flipped images.', image_pyramid)
     predictions = predict_labels_multi_scale(images, model_options, scales, add_flipped_images)

@@ -348,10 +348,11 @@ def main(unused_argv):
       dataset = _build_dataset()
       train_tensor, summary_op = _train_deeplab_model(dataset.get_one_shot_iterator(), dataset.num_of_classes,
                                                       dataset.ignore_label)
+      init_fn = None
       if _is_chief():
         _record_run(prefix, model_options, descriptor)
-      init_fn = train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
-                                              _last_layers(), ignore_missing_vars=True)
+        init_fn = train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
+                                                _last_layers(), ignore_missing_vars=True)
     return _end(*_train(train_tensor, summary_op, init_fn))
 
 

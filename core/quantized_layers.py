@@ -71,8 +71,7 @@ def _layer(inputs, weights_name, shape, channel_axis, convolve, activation_fn=tf
       net = _convolve_folded(inputs, weights, channel_axis, convolve, normalizer_params)
     else:
       biases = slim.model_variable('biases', [shape[channel_axis]], initializer=tf.zeros_initializer())
-      weights = fake_quantize.weights(tf.identity(weights, name=f'{weights_name}/read'))
-      net = tf.nn.bias_add(convolve(inputs, weights), biases)
+      net = tf.nn.bias_add(convolve(inputs, fake_quantize.weights(weights)), biases)
     if gate_scope:
       with slim.arg_scope([fake_quantize.gate], scope=gate_scope):
         return activation_fn(fake_quantize.activation(net, 'conv_quant'))
@@ -109,7 +108,7 @@ def _convolve_folded(inputs, weights, channel_axis, convolve, params):
 
 def _batch_statistics(net, moving_mean, moving_variance, decay):
   """Mean and variance of each channel; the moving averages are updated."""
-  mean, variance = (tf.stop_gradient(moment) for moment in tf.nn.moments(net, [0, 1, 2]))
+  mean, variance = tf.nn.moments(net, [0, 1, 2])
   count = tf.cast(tf.size(net) // tf.size(mean), tf.float32)
   for moving, value in ((moving_mean, mean), (moving_variance, variance * count / (count - 1.0))):
     fake_quantize.add_update(moving, moving - (moving - value) * (1.0 - decay))

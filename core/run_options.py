@@ -20,11 +20,13 @@ from deeplab.datasets import dataset_info
 
 FILE_NAME = 'model_options.json'
 RESIZE_FLAGS = ('min_resize_value', 'max_resize_value', 'resize_factor', 'keep_aspect_ratio')
+# Flags of a run beside those of ModelOptions.
+_EXTRA_FLAGS = ('image_pyramid', 'quantize_delay_step', *RESIZE_FLAGS)
 
 # Fields of ModelOptions that differ from use to use, or act in training alone.
 _NOT_STORED = ('outputs_to_num_classes', 'crop_size', 'preprocessed_images_dtype', 'label_weights', 'batch_norm_decay')
 _STORED_FLAGS = frozenset([
-    *common.ModelOptions._fields, *common.NAS_DEFAULTS, 'dense_prediction_cell_json', 'image_pyramid', *RESIZE_FLAGS,
+    *common.ModelOptions._fields, *common.NAS_DEFAULTS, 'dense_prediction_cell_json', *_EXTRA_FLAGS,
 ]).difference(_NOT_STORED, ['nas_architecture_options', 'dense_prediction_cell_config'])
 # Flags that leave the variables of the network as they are, so that a checkpoint may be used with other values.
 _MAY_DIFFER = ('output_stride', 'atrous_rates', 'image_pyramid', 'merge_method', 'prediction_with_upsampled_logits',
@@ -53,7 +55,7 @@ class RunOptions(NamedTuple):
   """Description of a training run.
 
   Attributes:
-    flags: dict, name of a flag that decides the network, image_pyramid or a resize flag -> value;
+    flags: dict, name of a flag that decides the network, image_pyramid, quantize_delay_step or a resize flag -> value;
       `dense_prediction_cell_json` has the content of the file.
     dataset: DatasetDescriptor without its splits.
   """
@@ -69,11 +71,13 @@ class CheckpointOptions(NamedTuple):
     image_pyramid: scales whose logits are merged, or None.
     resize: dict, RESIZE_FLAGS -> value; keyword arguments of data_generator.Dataset.
     dataset: DatasetDescriptor of the training run without its splits, or None where that is not stored.
+    quantize_delay_step: as for model.predict_labels.
   """
   model_options: common.ModelOptions
   image_pyramid: list | None
   resize: dict
   dataset: dataset_info.DatasetDescriptor | None
+  quantize_delay_step: int = -1
 
 
 def _describe(model_options, descriptor, extra):
@@ -92,8 +96,8 @@ def _model_options(flags, num_classes, crop_size):
 
 
 def extra_from_flags():
-  """The flags of a run beside those of ModelOptions: dict, image_pyramid and RESIZE_FLAGS -> value."""
-  return {name: common.flag_value(name) for name in ('image_pyramid', *RESIZE_FLAGS)}
+  """The flags of a run beside those of ModelOptions: dict, image_pyramid, quantize_delay_step and RESIZE_FLAGS -> value."""
+  return {name: common.flag_value(name) for name in _EXTRA_FLAGS}
 
 
 def write(folder, model_options, descriptor, extra):
@@ -166,6 +170,9 @@ def differences(stored, model_options, descriptor, extra):
 def _is_same(name, one, other):
   if name == 'image_pyramid':
     one, other = one or [1.0], other or [1.0]
+  if name == 'quantize_delay_step':
+    # The network is the same whenever it begins.
+    one, other = one >= 0, other >= 0
   return one == other
 
 
@@ -217,7 +224,8 @@ def model_options_for_checkpoint(prefix, num_classes, crop_size):
     logging.info('Options of the network as stored in %s.', os.path.join(os.path.dirname(prefix), FILE_NAME))
   return CheckpointOptions(
       model_options=_model_options(flags, num_classes, crop_size), image_pyramid=flags['image_pyramid'],
-      resize={name: flags[name] for name in RESIZE_FLAGS}, dataset=stored.dataset if stored else None)
+      resize={name: flags[name] for name in RESIZE_FLAGS}, dataset=stored.dataset if stored else None,
+      quantize_delay_step=flags['quantize_delay_step'])
 
 
 def dataset_name_for_checkpoint(prefix, dataset_dir):

@@ -51,6 +51,11 @@ def _assign(session):
   session.run([v.initializer for v in variables], {v.initializer.inputs[1]: _value(v) for v in variables})
 
 
+def _name(tensor):
+  """Name of the op that makes a tensor; a variable that is read goes by the name that TensorFlow 1 gave such an op."""
+  return tensor.op.inputs[0].op.name + '/read' if tensor.op.type == 'ReadVariableOp' else tensor.op.name
+
+
 def _float_variables(figures, is_training):
   with tf.Graph().as_default():
     model.multi_scale_logits(tf.zeros([1, *figures['case']['crop_size'], 3]), _options(figures['case']), None,
@@ -103,7 +108,7 @@ def test_evaluation_graph(name):
         common.OUTPUT_TYPE][model.MERGED_LOGITS_SCOPE]
     assert {v.op.name: v.shape.as_list() for v in tf.global_variables()} == {
         **_float_variables(figures, False), **{f'{scope}/{bound}': [] for scope, *_ in ranges for bound in ('min', 'max')}}
-    operations = [(op.name, op.inputs[0].op.name, op.get_attr('num_bits'), op.get_attr('narrow_range'))
+    operations = [(op.name, _name(op.inputs[0]), op.get_attr('num_bits'), op.get_attr('narrow_range'))
                   for op in graph.get_operations() if op.type == 'FakeQuantWithMinMaxVars']
     assert sorted(operations) == sorted((f'{scope}/FakeQuantWithMinMaxVars', tensor, 8, scope.endswith('weights_quant'))
                                         for scope, tensor, *_ in ranges)

@@ -52,6 +52,12 @@ def _tensors(folder):
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+def _summaries(folder):
+  """Tag -> value of all events in a folder."""
+  return {value.tag: value for events in folder.glob('events.*') for event in tf.train.summary_iterator(str(events))
+          for value in event.summary.value}
+
+
 def _changed(before, after):
   return {name for name in before if not np.array_equal(before[name], after[name])}
 
@@ -102,8 +108,7 @@ def test_two_steps(run_of_two_steps):
 def test_progress_lines_and_summaries(run_of_two_steps):
   folder, log = run_of_two_steps
   assert re.findall(r'INFO step (\d)/2  loss \d\.\d{4}  learning rate \S+  \d+\.\d images/s  0:\d\d:\d\d left', log) == ['1', '2']
-  events, = folder.glob('events.*')
-  tags = {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
+  tags = _summaries(folder)
   assert {'flags', 'learning_rate', 'total_loss', 'Losses/semantic_merged_logits/value',
           'Losses/total_regularization_loss'} <= set(tags)
   # No histogram of each variable unless asked for.
@@ -112,12 +117,17 @@ def test_progress_lines_and_summaries(run_of_two_steps):
 
 
 def test_two_clones_train_like_one(records, run_of_two_steps, tmp_path):
-  code, log = _train(records, tmp_path / 'train', '--num_clones=2', '--clone_on_cpu', '--training_number_of_steps=1')
+  code, log = _train(records, tmp_path / 'train', '--num_clones=2', '--clone_on_cpu', '--training_number_of_steps=1',
+                     '--save_summaries_images', '--save_summaries_histograms')
   assert code == 0
   assert 'Clone 1: 1 images per step on /device:CPU:0.' in log
   assert checkpoint.global_step(_newest(tmp_path / 'train')) == 1
   one, two = (checkpoint.variable_shapes(_newest(folder)) for folder in (run_of_two_steps[0], tmp_path / 'train'))
   assert one == two
+  # Those of the first clone alone.
+  assert {'samples/image/image/0', 'samples/label/image/0', 'samples/semantic/image/0', 'aspp0/weights'} <= set(
+      _summaries(tmp_path / 'train'))
+  assert not any(tag.startswith('clone_') for tag in _summaries(tmp_path / 'train'))
 
 
 def test_finished_run_is_not_trained_further(records, run_of_two_steps, tmp_path):
@@ -168,17 +178,17 @@ def test_three_steps_and_three_more_equal_six(tmp_path, monkeypatch, losses):
   assert [step for step, _ in whole] == [1, 2, 3, 4, 5, 6]
   losses.clear()
   with monkeypatch.context() as context:
-    _signal_after(context, 3, signal.SIGTERM)
+    _signal_after(context, 3, signal.SIGINT)
     code, log = _train(records, tmp_path / 'halves', *flags)
-  assert code == 128 + signal.SIGTERM
-  assert 'WARNING Ended by SIGTERM at step 3 of 6; the same command goes on from there.' in log
+  assert code == 128 + signal.SIGINT
+  assert 'WARNING Ended by SIGINT at step 3 of 6; the same command goes on from there.' in log
   moved = shutil.move(tmp_path / 'halves', tmp_path / 'moved')
   code, log = _train(records, moved, *flags)
   assert code == 0
   assert 'Training from step 3 to 6, learning rate 0.267943' in log
   np.testing.assert_allclose(losses, whole, rtol=0, atol=1e-5)
   # Enough movement for a wrong start to be seen.
-  assert all(before - after > 1e-2 for (_, before), (_, after) in zip(whole, whole[1:], strict=False))
+  assert all(abs(before - after) > 1e-2 for (_, before), (_, after) in zip(whole, whole[1:], strict=False))
 
 
 def test_resume_warns_of_other_flags_and_keeps_the_wanted_number(records, run_of_two_steps, tmp_path):

@@ -230,8 +230,8 @@ def test_learning_rate_on_paper(kwargs, step, expected):
     ({'slow_start_burnin_type': 'cubic'}, "'cubic'"),
     ({'slow_start_step': 30000}, '--slow_start_step'),
     ({'learning_policy': 'step', 'learning_rate_decay_step': 0}, '--learning_rate_decay_step=0'),
-    ({'learning_policy': 'multi_steps'}, 'boundaries None'),
-    ({'learning_policy': 'multi_steps', 'boundaries': [1, 2], 'boundary_learning_rates': [1.0, 2.0]}, 'one rate more'),
+    ({'learning_policy': 'multi_steps'}, 'found None and None'),
+    ({'learning_policy': 'multi_steps', 'boundaries': [1, 2], 'boundary_learning_rates': [1.0, 2.0]}, 'one more --boundary_learning_rates'),
     ({'learning_policy': 'multi_steps', 'boundaries': [2, 1], 'boundary_learning_rates': [1.0, 2.0, 3.0]}, 'ascending'),
 ])
 def test_learning_rate_refuses_arguments(kwargs, message):
@@ -391,7 +391,8 @@ def test_checkpoint_of_the_training_takes_precedence(tmp_path, caplog):
   initial = _save(str(tmp_path / 'initial' / 'model.ckpt'), _network_shapes(), 3.0)
   _save(str(tmp_path / 'log' / 'model.ckpt-7'), _network_shapes(), 5.0, step=7)
   assert _start(initial, tmp_path / 'log', _network_shapes()) is None
-  assert f'continues in {tmp_path / "log"} from step 7: --tf_initial_checkpoint={initial}' in caplog.text
+  assert (f'RESUMING the run in {tmp_path / "log"} from step 7 (model.ckpt-7). Ignored because of that: '
+          f'--tf_initial_checkpoint={initial} and --initialize_last_layer.') in caplog.text
   with pytest.raises(InputError, match='no such checkpoint'):
     _start(str(tmp_path / 'initial' / 'wrong'), tmp_path / 'log', _network_shapes())
 
