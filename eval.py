@@ -46,9 +46,6 @@ class _Setup(NamedTuple):
 
 def _check_flags():
   """Refuses values that cannot be right, before any work."""
-  if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave '
-                     'it out.')
   if not FLAGS.eval_scales or min(FLAGS.eval_scales) <= 0:
     raise InputError(f'--eval_scales={",".join(map(str, FLAGS.eval_scales))}: give scales above 0, for example 0.5,1.0,1.5.')
   if FLAGS.eval_split == common.TEST_SET:
@@ -115,7 +112,7 @@ def _evaluate(setup):
       samples = dataset.get_one_shot_iterator().get_next()
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
-                                   setup.options.image_pyramid)
+                                   setup.options.image_pyramid, setup.options.quantize_delay_step)
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)

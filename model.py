@@ -11,13 +11,16 @@ from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
+# Variable scopes of the head.
 LOGITS_SCOPE_NAME = 'logits'
-MERGED_LOGITS_SCOPE = 'merged_logits'
 IMAGE_POOLING_SCOPE = aspp.IMAGE_POOLING_SCOPE
 ASPP_SCOPE = aspp.ASPP_SCOPE
 CONCAT_PROJECTION_SCOPE = layers.CONCAT_PROJECTION_SCOPE
 DECODER_SCOPE = decoder.DECODER_SCOPE
 META_ARCHITECTURE_SCOPE = dense_prediction_cell.META_ARCHITECTURE_SCOPE
+# Key of the logits of all scales together.
+MERGED_LOGITS_SCOPE = 'merged_logits'
+# An output has its probabilities under its name with this added.
 PROB_SUFFIX = '_prob'
 
 # Forks call these through the model.
@@ -34,9 +37,8 @@ def get_extra_layer_scopes(last_layers_contain_logits_only=False):
   Returns:
     List of scope names.
   """
-  if last_layers_contain_logits_only:
-    return [LOGITS_SCOPE_NAME]
-  return [LOGITS_SCOPE_NAME, IMAGE_POOLING_SCOPE, ASPP_SCOPE, CONCAT_PROJECTION_SCOPE, DECODER_SCOPE, META_ARCHITECTURE_SCOPE]
+  scopes = [LOGITS_SCOPE_NAME, IMAGE_POOLING_SCOPE, ASPP_SCOPE, CONCAT_PROJECTION_SCOPE, DECODER_SCOPE, META_ARCHITECTURE_SCOPE]
+  return scopes[:1] if last_layers_contain_logits_only else scopes
 
 
 def _check_logits(options):
@@ -147,21 +149,24 @@ def predict_labels(images, model_options, image_pyramid=None, quantize_delay_ste
   """
   size = _image_size(images)
   predictions = {}
-  outputs_to_scales_to_logits = multi_scale_logits(images, model_options, image_pyramid, quantize_delay_step=quantize_delay_step)
-  for output, scales_to_logits in outputs_to_scales_to_logits.items():
-    logits = scales_to_logits[MERGED_LOGITS_SCOPE]
-    if model_options.prediction_with_upsampled_logits:
-      logits = utils.resize_to(logits, size)
-      predictions[output] = tf.argmax(logits, 3)
-      predictions[output + PROB_SUFFIX] = tf.nn.softmax(logits)
-    else:
-      # Resized as float32, which TFLite can, too.
-      labels = tf.cast(tf.expand_dims(tf.argmax(logits, 3), 3), tf.float32)
-      labels = tf.image.resize_nearest_neighbor(labels, size, align_corners=True, name='resize_prediction')
-      predictions[output] = tf.cast(tf.squeeze(labels, 3), tf.int64)
-      predictions[output + PROB_SUFFIX] = tf.image.resize_bilinear(tf.nn.softmax(logits), size, align_corners=True,
-                                                                   name='resize_prob')
+  classify = _resize_then_classify if model_options.prediction_with_upsampled_logits else _classify_then_resize
+  logits_of_outputs = multi_scale_logits(images, model_options, image_pyramid, quantize_delay_step=quantize_delay_step)
+  for output, logits in logits_of_outputs.items():
+    predictions[output], predictions[output + PROB_SUFFIX] = classify(logits[MERGED_LOGITS_SCOPE], size)
   return predictions
+
+
+def _resize_then_classify(logits, size):
+  logits = utils.resize_to(logits, size)
+  return tf.argmax(logits, 3), tf.nn.softmax(logits)
+
+
+def _classify_then_resize(logits, size):
+  # Resized as float32, which TFLite can, too.
+  labels = tf.cast(tf.expand_dims(tf.argmax(logits, 3), 3), tf.float32)
+  labels = tf.image.resize_nearest_neighbor(labels, size, align_corners=True, name='resize_prediction')
+  probabilities = tf.image.resize_bilinear(tf.nn.softmax(logits), size, align_corners=True, name='resize_prob')
+  return tf.cast(tf.squeeze(labels, 3), tf.int64), probabilities
 
 
 def predict(images, model_options, scales=(1.0,), add_flipped_images=False, image_pyramid=None, quantize_delay_step=-1):

@@ -8,7 +8,7 @@ import signal
 from absl import flags, logging
 
 from deeplab import common, data_generator, model, train_flags, train_utils
-from deeplab.core import checkpoint, layers, run_options, training_folder, training_hooks
+from deeplab.core import checkpoint, cluster_server, layers, replicas, run_options, training_folder, training_hooks
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import check_data, colormap, dataset_info
@@ -20,7 +20,7 @@ for _module in (common, train_flags):
 
 _CPU = '/device:CPU:0'
 # Those of the same name as an argument of data_generator.Dataset.
-_DATASET_FLAGS = ('model_variant', 'seed', 'min_resize_value', 'max_resize_value', 'resize_factor', 'keep_aspect_ratio',
+_DATASET_FLAGS = ('model_variant', 'min_resize_value', 'max_resize_value', 'resize_factor', 'keep_aspect_ratio',
                   'min_scale_factor', 'max_scale_factor', 'scale_factor_step_size')
 _VARIABLE_OPS = ('VarHandleOp', 'VariableV2', 'Variable')
 # Collection of the one tensor that holds the learning rate in use.
@@ -136,9 +136,10 @@ def _average_gradients(tower_grads):
 
 
 def _clone_device(index):
-  """Device function of a clone: its variables on the CPU (or where the parameter servers are), all else on its GPU."""
+  """Device function of a clone: its variables on the CPU (here or of a parameter server), all else on its GPU."""
   device = _CPU if FLAGS.clone_on_cpu else f'/device:GPU:{index}'
-  return lambda op: _CPU if op.type in _VARIABLE_OPS else device
+  # What has a device already, such as the input, keeps it.
+  return lambda op: op.device or (_CPU if op.type in _VARIABLE_OPS else device)
 
 
 def _build_optimizer():
@@ -186,20 +187,22 @@ def _require_finite_loss(total_loss, learning_rate):
   return tf.Assert(tf.math.is_finite(total_loss), [message])
 
 
-def _train_deeplab_model(iterator, num_of_classes, ignore_label):
+def _train_deeplab_model(iterator, num_of_classes, ignore_label, updates=None):
   """Builds the clones and the update of their variables.
 
   Args:
     iterator: as in _build_deeplab; every clone takes a batch of its own.
     num_of_classes: number of classes.
     ignore_label: label of pixels without loss.
+    updates: replicas.AsynchronousUpdates, the default, or replicas.SynchronousUpdates.
 
   Returns:
     train_tensor: float32 scalar; running it trains one step and gives the loss before the update, the mean of the clones' cross
       entropies plus one L2 penalty.
     summary_op: string scalar, all summaries.
   """
-  global_step = tf.train.get_or_create_global_step()
+  tf.train.get_or_create_global_step()
+  updates = updates or replicas.AsynchronousUpdates(FLAGS.training_number_of_steps)
   with tf.device(_CPU):
     optimizer, learning_rate = _build_optimizer()
   tower_losses, tower_grads = [], []
@@ -215,10 +218,10 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label):
       tower_grads.append(optimizer.compute_gradients(tower_loss, variables))
   with tf.device(_CPU):
     total_loss = tf.add_n(tower_losses) / FLAGS.num_clones
-    grads_and_vars = _multiply_gradients(_average_gradients(tower_grads))
     with tf.control_dependencies([_require_finite_loss(total_loss, learning_rate)]):
-      apply_op = optimizer.apply_gradients(grads_and_vars, global_step=global_step)
-    with tf.control_dependencies([apply_op, *update_ops]):
+      grads_and_vars = _multiply_gradients(_average_gradients(tower_grads))
+    apply_op = updates.apply(optimizer, grads_and_vars)
+    with tf.control_dependencies([apply_op, *(update_ops if updates.moves_averages else [])]):
       train_tensor = tf.identity(total_loss, name='train_op')
     _scalar_summary('total_loss', total_loss)
     _scalar_summary('learning_rate', learning_rate)
@@ -226,22 +229,31 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label):
     return train_tensor, tf.summary.merge_all()
 
 
-def _build_dataset():
+def _seed(cluster):
+  """--seed for the data order, augmentation and dropout of this worker, which are its own."""
+  return None if FLAGS.seed is None else FLAGS.seed + cluster.task
+
+
+def _build_dataset(cluster):
   return data_generator.Dataset(
       FLAGS.dataset, FLAGS.train_split, FLAGS.dataset_dir, FLAGS.train_batch_size // FLAGS.num_clones,
       common.parse_size(FLAGS.train_crop_size, 'train_crop_size'), num_readers=2, is_training=True, should_shuffle=True,
-      should_repeat=True, **{name: FLAGS[name].value for name in _DATASET_FLAGS})
+      should_repeat=True, seed=_seed(cluster), num_replicas=cluster.num_workers, replica_index=cluster.task,
+      **{name: FLAGS[name].value for name in _DATASET_FLAGS})
 
 
-def _is_chief():
-  return FLAGS.task == 0
+def _updates(cluster, is_resumed):
+  if FLAGS.sync_replicas:
+    return replicas.SynchronousUpdates(cluster, FLAGS.backup_workers, is_resumed)
+  return replicas.AsynchronousUpdates(FLAGS.training_number_of_steps)
 
 
-def _hooks(progress, scaffold):
+def _hooks(cluster, progress, scaffold):
   """(hooks of every worker, hooks of the chief)."""
   hooks = [tf.train.StopAtStepHook(last_step=FLAGS.training_number_of_steps), progress]
-  if not _is_chief() and FLAGS.startup_delay_steps:
-    hooks.append(tf.train.GlobalStepWaiterHook(FLAGS.task * FLAGS.startup_delay_steps))
+  if not FLAGS.sync_replicas:
+    first_step = min(cluster.task * FLAGS.startup_delay_steps, FLAGS.training_number_of_steps)
+    hooks.append(tf.train.GlobalStepWaiterHook(first_step))
   if FLAGS.profile_logdir:
     hooks.append(tf.train.ProfilerHook(save_steps=_PROFILE_STEPS, output_dir=FLAGS.profile_logdir))
   saver = tf.train.CheckpointSaverHook(FLAGS.train_logdir, save_secs=FLAGS.save_interval_secs, scaffold=scaffold,
@@ -249,26 +261,34 @@ def _hooks(progress, scaffold):
   return hooks, [saver]
 
 
-def _train(train_tensor, summary_op, init_fn):
+def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
+  config = common.session_config()
+  config.device_filters.extend(cluster.device_filters)
+  if not cluster.is_chief:
+    return tf.train.MonitoredSession(cluster_server.WorkerSessionCreator(scaffold, target, config), hooks)
+  return tf.train.MonitoredTrainingSession(
+      master=target,
+      config=config,
+      scaffold=scaffold,
+      checkpoint_dir=FLAGS.train_logdir,
+      hooks=hooks,
+      chief_only_hooks=chief_only_hooks,
+      save_checkpoint_secs=None,
+      save_summaries_secs=FLAGS.save_summaries_secs,
+      save_summaries_steps=None,
+      log_step_count_steps=FLAGS.log_steps or None)
+
+
+def _train(cluster, target, train_tensor, summary_op, init_fn, updates):
   """Runs the training session; (global step that it reached, number of the signal that ended it or None)."""
   saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
                          keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
   scaffold = tf.train.Scaffold(init_fn=init_fn, summary_op=summary_op, saver=saver)
   progress = training_hooks.ProgressHook(train_tensor, tf.get_collection(_LEARNING_RATE)[0], FLAGS.train_batch_size,
                                          FLAGS.training_number_of_steps, FLAGS.log_steps)
-  hooks, chief_only_hooks = _hooks(progress, scaffold)
-  with training_hooks.StopOnSignalHook() as stop_hook, tf.train.MonitoredTrainingSession(
-      master=FLAGS.master,
-      is_chief=_is_chief(),
-      config=common.session_config(),
-      scaffold=scaffold,
-      checkpoint_dir=FLAGS.train_logdir,
-      hooks=[*hooks, stop_hook],
-      chief_only_hooks=chief_only_hooks,
-      save_checkpoint_secs=None,
-      save_summaries_secs=FLAGS.save_summaries_secs,
-      save_summaries_steps=None,
-      log_step_count_steps=FLAGS.log_steps or None) as session:
+  hooks, chief_only_hooks = _hooks(cluster, progress, scaffold)
+  with training_hooks.StopOnSignalHook() as stop_hook, _open_session(
+      cluster, target, scaffold, [*hooks, updates, stop_hook], chief_only_hooks) as session:
     # A run that has ended is not trained one step further.
     while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
       session.run(train_tensor)
@@ -287,9 +307,15 @@ def _fix_label_weights(descriptor):
                      f'{descriptor.num_classes} classes; give one for each class.')
 
 
-def _prepare_folder(model_options, descriptor):
+def _look_through_data(descriptor):
+  """Refuses records that cannot be trained on, as far as the first of them tell; the pipeline refuses any other when it comes."""
+  if FLAGS.check_images:
+    check_data.require(check_data.check(descriptor, FLAGS.dataset_dir, FLAGS.train_split, max_images=FLAGS.check_images))
+
+
+def _prepare_folder(model_options, descriptor, is_chief):
   """Prefix of the checkpoint in --train_logdir that training goes on from, of the same network and classes; or None."""
-  prefix = checkpoint.prepare_resume(FLAGS.train_logdir) if _is_chief() else None
+  prefix = checkpoint.prepare_resume(FLAGS.train_logdir) if is_chief else None
   stored = run_options.read(prefix) if prefix else None
   differences = run_options.differences(stored, model_options, descriptor, run_options.extra_from_flags()) if stored else []
   if differences:
@@ -299,8 +325,12 @@ def _prepare_folder(model_options, descriptor):
   return prefix
 
 
-def _record_run(prefix, model_options, descriptor):
-  """Stores flags and options beside the checkpoints, after a last look at the one that training goes on from."""
+def _start_run(prefix, model_options, descriptor):
+  """Stores flags and options beside the checkpoints, after a last look at the one that training goes on from.
+
+  Returns:
+    Function that initialises the variables from --tf_initial_checkpoint, or None.
+  """
   lines = common.flags_in_force()
   if prefix:
     run_options.check_variables(prefix, tf.model_variables())
@@ -309,6 +339,8 @@ def _record_run(prefix, model_options, descriptor):
   tf.gfile.MakeDirs(FLAGS.train_logdir)
   run_options.write(FLAGS.train_logdir, model_options, descriptor, run_options.extra_from_flags())
   training_folder.record_flags(FLAGS.train_logdir, lines, checkpoint.global_step(prefix) if prefix else 0)
+  return train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
+                                       _last_layers(), ignore_missing_vars=True)
 
 
 def _log_clones():
@@ -333,27 +365,57 @@ def _end(last_step, signal_number):
                    f'{FLAGS.training_number_of_steps}.')
 
 
-def main(unused_argv):
+def _is_finished():
+  """Whether the training folder holds the last step."""
+  try:
+    prefix = tf.train.latest_checkpoint(FLAGS.train_logdir)
+    return bool(prefix) and (checkpoint.global_step(prefix) or 0) >= FLAGS.training_number_of_steps
+  except (ValueError, tf.errors.OpError):  # What a crash has left; or it is being written.
+    return False
+
+
+def _run_in_cluster(cluster):
+  """Starts the server of this process and lives as its job demands; exit code of the program."""
+  server = cluster_server.start(cluster, common.session_config())
+  if cluster.is_ps:
+    cluster_server.serve_variables(cluster, server, FLAGS.peer_timeout_secs, _is_finished)
+    return 0
+  needed_workers = cluster.num_workers - FLAGS.backup_workers if FLAGS.sync_replicas else 1
+  with cluster_server.PeerWatch(cluster, FLAGS.peer_timeout_secs, _is_finished, needed_workers):
+    # One that was killed at the very end finds nothing to do when it is started again.
+    exit_code = 0 if _is_finished() else _run_worker(cluster, server.target)
+    if not exit_code:
+      cluster_server.report_finished(cluster, server)
+  return exit_code
+
+
+def _run_worker(cluster, target):
+  """Trains on the TensorFlow server `target`; exit code of the program."""
   train_flags.check()
   descriptor = dataset_info.get_descriptor(FLAGS.dataset, FLAGS.dataset_dir)
   _fix_label_weights(descriptor)
   model_options = _model_options({common.OUTPUT_TYPE: descriptor.num_classes})
   model.check_options(model_options)
-  prefix = _prepare_folder(model_options, descriptor)
+  if cluster.is_chief:
+    _look_through_data(descriptor)
+  prefix = _prepare_folder(model_options, descriptor, cluster.is_chief)
   logging.info('Training on the %s split of %s.', FLAGS.train_split, descriptor.name)
   _log_clones()
   with tf.Graph().as_default():
-    tf.set_random_seed(FLAGS.seed)
-    with tf.device(tf.train.replica_device_setter(FLAGS.num_ps_tasks)):
-      dataset = _build_dataset()
-      train_tensor, summary_op = _train_deeplab_model(dataset.get_one_shot_iterator(), dataset.num_of_classes,
-                                                      dataset.ignore_label)
-      init_fn = None
-      if _is_chief():
-        _record_run(prefix, model_options, descriptor)
-        init_fn = train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
-                                                _last_layers(), ignore_missing_vars=True)
-    return _end(*_train(train_tensor, summary_op, init_fn))
+    tf.set_random_seed(_seed(cluster))
+    with tf.device(cluster.device()):
+      dataset = _build_dataset(cluster)
+      with tf.device(_CPU):
+        iterator = dataset.get_one_shot_iterator()
+      updates = _updates(cluster, is_resumed=prefix is not None)
+      train_tensor, summary_op = _train_deeplab_model(iterator, dataset.num_of_classes, dataset.ignore_label, updates)
+      init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
+      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, updates))
+
+
+def main(unused_argv):
+  cluster = train_flags.cluster()
+  return _run_in_cluster(cluster) if cluster.starts_servers else _run_worker(cluster, FLAGS.master)
 
 
 def run():

@@ -1,5 +1,6 @@
 """The flags of train.py, and what must hold among them before any work is done."""
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from absl import flags, logging
 
 from deeplab import common, train_utils
 from deeplab.core import checkpoint, feature_extractor, layers, utils
+from deeplab.core import cluster as cluster_lib
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
@@ -19,11 +21,21 @@ common.define_data_flags()
 flags.DEFINE_integer('num_clones', 1, 'Number of GPUs (or, with --clone_on_cpu, of parts on the CPU) that share a batch.',
                      lower_bound=1)
 flags.DEFINE_boolean('clone_on_cpu', False, 'Run the clones on the CPU.')
-flags.DEFINE_integer('num_replicas', 1, 'Number of worker processes.', lower_bound=1)
+flags.DEFINE_enum('job_name', None, cluster_lib.JOBS, 'What this process of a cluster is; chief is another name of worker 0. '
+                  'TF_CONFIG can say it, too.')
+flags.DEFINE_integer('task', 0, 'Index of this process in its job; worker 0 saves checkpoints and summaries.', lower_bound=0)
+common.define_numbers('ps_hosts', None, 'Addresses of the parameter servers, host:port,host:port.', str)
+common.define_numbers('worker_hosts', None, 'Addresses of the workers, host:port,host:port.', str)
+flags.DEFINE_integer('num_replicas', 1, 'Number of workers, with --master: where servers are started elsewhere.', lower_bound=1)
+flags.DEFINE_integer('num_ps_tasks', 0, 'Number of parameter servers, with --master; 0: the variables are in this process.',
+                     lower_bound=0)
 flags.DEFINE_integer('startup_delay_steps', 15, 'Worker i starts when the global step has reached i times this number.',
                      lower_bound=0)
-flags.DEFINE_integer('num_ps_tasks', 0, 'Number of parameter servers; 0: the variables are in this process.', lower_bound=0)
-flags.DEFINE_integer('task', 0, 'Index of this worker; worker 0 saves checkpoints and summaries.', lower_bound=0)
+flags.DEFINE_boolean('sync_replicas', False, 'Make one update per step, from the mean of the gradients of all workers.')
+flags.DEFINE_integer('backup_workers', 0, 'Number of workers, the slowest of each step, that --sync_replicas does not wait for.',
+                     lower_bound=0)
+flags.DEFINE_integer('peer_timeout_secs', 600, 'Seconds after which a process of the cluster that does not answer is given up.',
+                     lower_bound=1)
 
 # Output.
 flags.DEFINE_string('train_logdir', None, 'Folder of checkpoints and summaries.')
@@ -82,6 +94,7 @@ flags.DEFINE_float('min_scale_factor', 0.5, 'Least factor of the random scaling.
 flags.DEFINE_float('max_scale_factor', 2.0, 'Largest factor of the random scaling.', lower_bound=0.0)
 flags.DEFINE_float('scale_factor_step_size', 0.25, 'Step of the random scaling; 0: any factor.', lower_bound=0.0)
 flags.DEFINE_string('train_split', 'train', 'Split to train on.')
+flags.DEFINE_integer('check_images', 200, 'Images that are looked through before the first step; 0: none.', lower_bound=0)
 
 # Fewer images make poor statistics.
 _MIN_BATCH_FOR_BATCH_NORM = 8
@@ -133,7 +146,9 @@ _IDLE = (
     _Idle(('resize_factor', 'keep_aspect_ratio'), lambda: not _resizes(), 'there is no --min_resize_value.'),
     _Idle(('batch_norm_decay',), lambda: not FLAGS.fine_tune_batch_norm, '--fine_tune_batch_norm is false.'),
     _Idle(('drop_path_keep_prob',), lambda: not FLAGS.model_variant.startswith('nas_'), '--model_variant is no NAS network.'),
-    _Idle(('startup_delay_steps',), lambda: FLAGS.num_replicas == 1, '--num_replicas is 1.'),
+    _Idle(('startup_delay_steps',), lambda: cluster().num_workers == 1, 'there is one worker.'),
+    _Idle(('startup_delay_steps',), lambda: FLAGS.sync_replicas, '--sync_replicas starts all workers together.'),
+    _Idle(('backup_workers',), lambda: not FLAGS.sync_replicas, 'there is no --sync_replicas.', refused=True),
 )
 
 
@@ -146,6 +161,16 @@ def check():
   for rule in (_check_clones, _check_cluster, _check_idle, _check_schedule, _check_loss, _check_images, _check_batch_norm,
                _check_paths):
     rule()
+
+
+def cluster():
+  """The processes that train together, as flags or TF_CONFIG say; cluster.Cluster.
+
+  Raises:
+    InputError: wrong or contradicting descriptions.
+  """
+  given = {name: FLAGS[name].value for name in cluster_lib.FLAG_NAMES if FLAGS[name].value != FLAGS[name].default}
+  return cluster_lib.describe(given, os.environ.get('TF_CONFIG', ''))
 
 
 def frozen_scopes():
@@ -167,12 +192,11 @@ def _check_clones():
 
 
 def _check_cluster():
-  if FLAGS.num_ps_tasks and not FLAGS.master:
-    raise InputError(f'--num_ps_tasks={FLAGS.num_ps_tasks} needs --master, the address of a server of the cluster.')
-  if FLAGS.num_replicas > 1 and not FLAGS.num_ps_tasks:
-    raise InputError(f'--num_replicas={FLAGS.num_replicas} needs --num_ps_tasks of 1 or more, for the variables they share.')
-  if FLAGS.task >= FLAGS.num_replicas:
-    raise InputError(f'--task={FLAGS.task}: with --num_replicas={FLAGS.num_replicas} it is at most {FLAGS.num_replicas - 1}.')
+  num_workers = cluster().num_workers
+  if FLAGS.sync_replicas and num_workers == 1:
+    raise InputError('--sync_replicas needs a cluster of two or more workers: --ps_hosts and --worker_hosts, or TF_CONFIG.')
+  if FLAGS.backup_workers >= num_workers > 1:
+    raise InputError(f'--backup_workers={FLAGS.backup_workers}: of {num_workers} workers at most {num_workers - 1}.')
 
 
 def _check_idle():

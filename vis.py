@@ -90,9 +90,6 @@ def _check_flags():
   """Refuses values that cannot be right, before any work."""
   if not (FLAGS.dataset_dir or FLAGS.image_dir):
     raise InputError('Nothing to draw: give --dataset_dir, a folder of records, or --image_dir, a folder of photographs.')
-  if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave it '
-                     'out.')
   if not FLAGS.eval_scales or min(FLAGS.eval_scales) <= 0:
     raise InputError(f'--eval_scales={",".join(map(str, FLAGS.eval_scales))}: give scales above 0, for example 0.5,1.0,1.5.')
 
@@ -208,7 +205,7 @@ def _visualize(setup):
       iterator = _build_samples(setup)
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
-                                   setup.options.image_pyramid)
+                                   setup.options.image_pyramid, setup.options.quantize_delay_step)
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)

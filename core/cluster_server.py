@@ -19,12 +19,13 @@ from deeplab.core.tf_compat import tf
 
 _POLL_SECS = 1.0
 _CONNECT_SECS = 2.0
-# How long processes of a finished run may be silent; enough for one that only closes its connections.
-_FINISHED_LIMIT_SECS = 15.0
+# How long processes of a finished run may be silent; enough for others to close their sessions.
+_FINISHED_LIMIT_SECS = 60.0
 # Between the last report and the end of a parameter server; the worker closes its session meanwhile.
 _LINGER_SECS = 2.0
-# Between two looks whether the chief has initialised the variables.
+# Between two looks whether the chief has initialised the variables, and for how long; restoring large ones may take minutes.
 _CHIEF_POLL_SECS = 1
+_CHIEF_LIMIT_SECS = 7200
 
 
 def start(cluster, config):
@@ -219,4 +220,4 @@ class WorkerSessionCreator(tf.train.SessionCreator):
     manager = tf.train.SessionManager(
         local_init_op=self._scaffold.local_init_op, ready_op=self._scaffold.ready_op,
         ready_for_local_init_op=self._scaffold.ready_for_local_init_op, recovery_wait_secs=_CHIEF_POLL_SECS)
-    return manager.wait_for_session(self._target, self._config)
+    return manager.wait_for_session(self._target, self._config, _CHIEF_LIMIT_SECS)

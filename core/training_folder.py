@@ -14,7 +14,7 @@ _TEXT_PLUGIN = 'text'
 _WITHOUT_EFFECT_ON_TRAINING = frozenset([
     'train_logdir', 'log_steps', 'save_interval_secs', 'save_summaries_secs', 'save_summaries_images',
     'save_summaries_histograms', 'profile_logdir', 'max_checkpoints_to_keep', 'keep_checkpoint_every_n_hours',
-    'gpu_memory_growth'])
+    'gpu_memory_growth', 'job_name', 'task', 'ps_hosts', 'master', 'peer_timeout_secs'])
 
 
 def changed_flags(folder, lines):

@@ -53,6 +53,10 @@ class ProgressHook(tf.train.SessionRunHook):
     if self._log_steps and self.global_step // self._log_steps > self._logged_step // self._log_steps:
       self._log(loss, rate)
 
+  def end(self, session):
+    # Other workers may have made the last steps.
+    self.global_step = session.run(tf.train.get_global_step())
+
   def _log(self, loss, rate):
     now = time.monotonic()
     seconds = max(now - self._logged_time, 1e-9)

@@ -15,9 +15,9 @@ def scale_dimension(dim, scale):
   Returns:
     trunc((dim - 1) * scale + 1), a Python int for a Python int and an int32 scalar tensor for a tensor.
   """
-  if isinstance(dim, tf.Tensor):
-    return tf.cast((tf.cast(dim, tf.float32) - 1.0) * scale + 1.0, dtype=tf.int32)
-  return int((float(dim) - 1.0) * scale + 1.0)
+  if not isinstance(dim, tf.Tensor):
+    return int(1.0 + scale * (dim - 1))
+  return tf.cast(1.0 + scale * (tf.cast(dim, tf.float32) - 1.0), tf.int32)
 
 
 def resize_bilinear(images, size, output_dtype=tf.float32):

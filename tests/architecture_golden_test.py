@@ -44,13 +44,13 @@ def _penalised(variables, gradient_of_penalty):
 
 def _build_training_graph(case, fine_tune_batch_norm):
   options = _options(case)
-  image, label = golden.inputs(case['crop_size'], options.outputs_to_num_classes[common.OUTPUT_TYPE])
-  logits = model.multi_scale_logits(
-      tf.constant(image), options, case.get('image_pyramid'), weight_decay=4e-5, is_training=True,
-      fine_tune_batch_norm=fine_tune_batch_norm,
-      nas_training_hyper_parameters={'drop_path_keep_prob': 1.0, 'total_training_steps': 10})[common.OUTPUT_TYPE]
+  num_classes = options.outputs_to_num_classes[common.OUTPUT_TYPE]
+  image, label = golden.inputs(case['crop_size'], num_classes)
+  nas_training = {'drop_path_keep_prob': 1.0, 'total_training_steps': 10}
+  logits = model.multi_scale_logits(tf.constant(image), options, case.get('image_pyramid'), 4e-5, True, fine_tune_batch_norm,
+                                    nas_training)[common.OUTPUT_TYPE]
   train_utils.add_softmax_cross_entropy_loss_for_each_scale(
-      logits, tf.constant(label), options.outputs_to_num_classes[common.OUTPUT_TYPE], ignore_label=255,
+      logits, tf.constant(label), num_classes, ignore_label=255,
       loss_weight=case.get('loss_weight', 1.0), upsample_logits=case.get('upsample_logits', True),
       top_k_percent_pixels=case.get('top_k_percent_pixels', 1.0), scope=common.OUTPUT_TYPE)
   return logits[model.MERGED_LOGITS_SCOPE], tf.add_n(tf.losses.get_losses()), tf.losses.get_regularization_loss()

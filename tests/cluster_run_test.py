@@ -35,35 +35,35 @@ def _free_addresses(count):
 
 
 class _Cluster:
-  """One parameter server and two workers; each process has a group of its own and writes to a file of its own."""
+  """Two workers and their parameter servers; each process has a group of its own and writes to a file of its own."""
 
-  def __init__(self, folder, by_tf_config=False):
+  def __init__(self, folder, num_ps=1, by_tf_config=False):
     self._folder = folder
     self._by_tf_config = by_tf_config
-    self._ps, *self._workers = _free_addresses(3)
+    self._addresses = {'worker': _free_addresses(2), 'ps': _free_addresses(num_ps)}
     self._processes = {}
     self.logdir = folder / 'cluster'
+    self.members = [*(('ps', task) for task in range(num_ps)), _CHIEF, _WORKER]
 
   def start(self, member, *arguments):
     job, task = member
     environment = {**os.environ, 'CUDA_VISIBLE_DEVICES': '', 'PYTHONUNBUFFERED': '1'}
     if self._by_tf_config:
-      chief, worker = self._workers
-      type_and_index = ('chief', 0) if member == _CHIEF else (job, 0)
-      environment['TF_CONFIG'] = json.dumps({'cluster': {'chief': [chief], 'worker': [worker], 'ps': [self._ps]},
-                                             'task': dict(zip(('type', 'index'), type_and_index))})
+      chief, worker = self._addresses['worker']
+      environment['TF_CONFIG'] = json.dumps({
+          'cluster': {'chief': [chief], 'worker': [worker], 'ps': self._addresses['ps']},
+          'task': {'type': 'chief' if member == _CHIEF else job, 'index': 0}})
     else:
-      arguments = (*arguments, f'--job_name={job}', f'--task={task}', f'--ps_hosts={self._ps}',
-                   f'--worker_hosts={",".join(self._workers)}')
+      hosts = [f'--{name}_hosts={",".join(addresses)}' for name, addresses in self._addresses.items()]
+      arguments = (*arguments, f'--job_name={job}', f'--task={task}', *hosts)
     command = [sys.executable, tiny_run.__file__, *tiny_run.FLAGS, f'--train_logdir={self.logdir}', '--startup_delay_steps=0',
                *arguments]
     with open(self._folder / f'{job}{task}.log', 'a', encoding='utf-8') as log:
       self._processes[member] = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
-  def kill(self, *members):
-    for member in members:
-      os.killpg(self._processes[member].pid, signal.SIGKILL)
-      assert self._processes.pop(member).wait() == -signal.SIGKILL
+  def kill(self, member):
+    os.killpg(self._processes[member].pid, signal.SIGKILL)
+    assert self._processes.pop(member).wait() == -signal.SIGKILL
 
   def log(self, member):
     return (self._folder / f'{member[0]}{member[1]}.log').read_text(encoding='utf-8')
@@ -88,6 +88,11 @@ class _Cluster:
     prefix = tf.train.latest_checkpoint(str(self.logdir))
     return int(prefix.rpartition('-')[2]) if prefix else 0
 
+  def is_saving(self):
+    """Whether files of a checkpoint are there, but not yet the last of them."""
+    steps = {path.name.split('.')[1] for path in self.logdir.glob('model.ckpt-*')}
+    return any(not (self.logdir / f'model.{step}.meta').exists() for step in steps)
+
   def wait_for_later_checkpoint(self, step):
     return self.wait_for(lambda: self.saved_step() > step and self.saved_step(), f'checkpoint after step {step}')
 
@@ -99,22 +104,21 @@ class _Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path):
-  running = _Cluster(tmp_path)
-  yield running
-  running.stop_all()
+def make_cluster(tmp_path):
+  made = []
 
+  def make(**arguments):
+    made.append(_Cluster(tmp_path, **arguments))
+    return made[-1]
 
-@pytest.fixture
-def cluster_by_tf_config(tmp_path):
-  running = _Cluster(tmp_path, by_tf_config=True)
-  yield running
-  running.stop_all()
+  yield make
+  for cluster in made:
+    cluster.stop_all()
 
 
 def _assert_finished(cluster, last_step):
   """All processes ended well, the newest checkpoint is that of the last step, and its numbers are finite."""
-  assert set(cluster.exit_codes().values()) == {0}, '\n'.join(map(cluster.log, (_CHIEF, _WORKER, _PS)))
+  assert set(cluster.exit_codes().values()) == {0}, '\n'.join(map(cluster.log, cluster.members))
   assert cluster.saved_step() == last_step
   prefix = tf.train.latest_checkpoint(str(cluster.logdir))
   assert checkpoint.global_step(prefix) == last_step
@@ -127,11 +131,11 @@ def _first_steps(log):
   return [int(step) for step in re.findall(r'Training from step (\d+)', log)]
 
 
-def test_asynchronous_training_by_tf_config_survives_its_parameter_server(cluster_by_tf_config, tmp_path):
-  cluster, last_step = cluster_by_tf_config, 150
+def test_asynchronous_training_by_tf_config_survives_its_parameter_server(make_cluster, tmp_path):
+  cluster, last_step = make_cluster(by_tf_config=True), 150
   flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', f'--training_number_of_steps={last_step}',
            '--save_interval_secs=1')
-  for member in (_PS, _CHIEF, _WORKER):
+  for member in cluster.members:
     cluster.start(member, *flags)
   cluster.wait_for(lambda: _first_steps(cluster.log(_WORKER)), 'step of worker 1')
   step = cluster.wait_for_later_checkpoint(0)
@@ -150,13 +154,14 @@ def _losses(log):
 
 
 def _symmetric_samples(count):
-  """Pictures as large as the crop that the random mirror leaves alone, without ignored pixels."""
+  """Pictures as large as the crop that the random mirror leaves alone, of two classes, without ignored pixels."""
   random = np.random.RandomState(1)
-  halves = [(random.randint(0, 256, [33, 17, 3]), random.randint(0, 3, [33, 17])) for _ in range(count)]
-  return [tuple(np.concatenate([half, half[:, -2::-1]], axis=1).astype(np.uint8) for half in pair) for pair in halves]
+  halves = [random.randint(0, 256, [33, 17, 3], np.uint8) for _ in range(count)]
+  images = [np.concatenate([half, half[:, -2::-1]], axis=1) for half in halves]
+  return [(image, np.full([33, 33], index % 3 // 2, np.uint8)) for index, image in enumerate(images)]
 
 
-def test_two_synchronous_workers_are_two_clones(cluster, tmp_path):
+def test_two_synchronous_workers_are_two_clones(make_cluster, tmp_path):
   # No augmentation, dropout or batch statistics. Each worker, and each clone, has four images per step, together all eight.
   last_step = 4
   data = tiny_run.write_records(tmp_path / 'data', _symmetric_samples(8))
@@ -165,8 +170,9 @@ def test_two_synchronous_workers_are_two_clones(cluster, tmp_path):
   exit_code, log = tiny_run.run(train, *tiny_run.FLAGS, *flags, f'--train_logdir={tmp_path / "clones"}', '--num_clones=2',
                                 '--clone_on_cpu', '--train_batch_size=8')
   assert exit_code == 0
+  cluster = make_cluster()
   initial = f'--tf_initial_checkpoint={tmp_path / "clones" / "model.ckpt-0"}'
-  for member in (_PS, _CHIEF, _WORKER):
+  for member in cluster.members:
     cluster.start(member, *flags, initial, '--sync_replicas', '--train_batch_size=4')
   _assert_finished(cluster, last_step)
   of_workers = [_losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
@@ -175,29 +181,45 @@ def test_two_synchronous_workers_are_two_clones(cluster, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize('further_flags', [(), ('--sync_replicas',)], ids=['asynchronous', 'synchronous'])
-def test_training_survives_the_death_of_every_process(cluster, tmp_path, further_flags):
-  last_step = 400
+@pytest.mark.parametrize('further_flags', [(), ('--sync_replicas',), ('--sync_replicas', '--backup_workers=1')],
+                         ids=['asynchronous', 'synchronous', 'backup'])
+def test_training_survives_the_death_of_every_process(make_cluster, tmp_path, further_flags):
+  cluster, last_step = make_cluster(num_ps=2), 600
   flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', f'--training_number_of_steps={last_step}',
            '--save_interval_secs=1', *further_flags)
-  for member in (_PS, _CHIEF, _WORKER):
+  for member in cluster.members:
     cluster.start(member, *flags)
   step = 0
-  for member in (_WORKER, _CHIEF, _PS):
+  for member in (_WORKER, _CHIEF, ('ps', 0), ('ps', 1)):
     cluster.wait_for(lambda: _first_steps(cluster.log(_WORKER)), 'step of worker 1')
     step = cluster.wait_for_later_checkpoint(step)
     cluster.kill(member)
     cluster.start(member, *flags)
   # Once more, while the chief saves.
   step = cluster.wait_for_later_checkpoint(step)
-  cluster.wait_for(lambda: list(cluster.logdir.glob('*.tempstate*')), 'unfinished checkpoint')
+  cluster.wait_for(cluster.is_saving, 'unfinished checkpoint')
   cluster.kill(_CHIEF)
   cluster.start(_CHIEF, *flags)
   _assert_finished(cluster, last_step)
   assert _first_steps(cluster.log(_CHIEF))[-1] >= step
 
 
-def test_a_peer_that_never_comes_up_is_named(cluster, tmp_path):
+def test_servers_started_elsewhere(tmp_path):
+  ps, *workers = _free_addresses(3)
+  spec = tf.train.ClusterSpec({'ps': [ps], 'worker': workers})
+  servers = [tf.train.Server(spec, job_name=job, task_index=task) for job, task in (_PS, _CHIEF, _WORKER)]
+  flags = (*tiny_run.FLAGS, f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', f'--train_logdir={tmp_path / "run"}',
+           '--num_ps_tasks=1', '--num_replicas=2', '--startup_delay_steps=0')
+  exit_code, log = tiny_run.run(train, *flags, f'--master={servers[1].target}', '--task=0')
+  assert exit_code == 0 and _first_steps(log) == [0]
+  assert checkpoint.global_step(str(tmp_path / 'run' / 'model.ckpt-2')) == 2
+  # The other worker finds the variables as the first has left them.
+  exit_code, log = tiny_run.run(train, *flags, f'--master={servers[2].target}', '--task=1')
+  assert exit_code == 0 and _first_steps(log) == [2] and 'Finished at step 2' in log
+
+
+def test_a_peer_that_never_comes_up_is_named(make_cluster, tmp_path):
+  cluster = make_cluster()
   flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data")}', '--peer_timeout_secs=3')
   cluster.start(_CHIEF, *flags)
   cluster.wait_for(lambda: set(cluster.exit_codes().values()) == {1}, 'exit code 1')

@@ -169,7 +169,7 @@ def test_flags_in_force_are_a_flagfile(tmp_path):
     (['--nokeep_aspect_ratio'], '--nokeep_aspect_ratio has no effect: there is no --min_resize_value.'),
     (['--batch_norm_decay=0.9', '--nofine_tune_batch_norm'], '--batch_norm_decay=0.9 has no effect'),
     (['--drop_path_keep_prob=0.5'], '--drop_path_keep_prob=0.5 has no effect: --model_variant is no NAS network.'),
-    (['--startup_delay_steps=0'], '--startup_delay_steps=0 has no effect: --num_replicas is 1.'),
+    (['--startup_delay_steps=0'], '--startup_delay_steps=0 has no effect: there is one worker.'),
     (['--optimizer=adam', '--momentum=0.5'], '--momentum=0.5 has no effect: --optimizer is adam.'),
 ])
 def test_warning(arguments, warning):

@@ -231,7 +231,7 @@ def test_learning_rate_on_paper(kwargs, step, expected):
     ({'slow_start_step': 30000}, '--slow_start_step'),
     ({'learning_policy': 'step', 'learning_rate_decay_step': 0}, '--learning_rate_decay_step=0'),
     ({'learning_policy': 'multi_steps'}, 'found None and None'),
-    ({'learning_policy': 'multi_steps', 'boundaries': [1, 2], 'boundary_learning_rates': [1.0, 2.0]}, 'one more --boundary_learning_rates'),
+    ({'learning_policy': 'multi_steps', 'boundaries': [1, 2], 'boundary_learning_rates': [1.0, 2.0]}, 'one more'),
     ({'learning_policy': 'multi_steps', 'boundaries': [2, 1], 'boundary_learning_rates': [1.0, 2.0, 3.0]}, 'ascending'),
 ])
 def test_learning_rate_refuses_arguments(kwargs, message):
