@@ -1,6 +1,7 @@
 """Every network of the family against figures of the TensorFlow 1.15 code: names, shapes, losses, gradients, logits."""
 
 import copy
+import functools
 import json
 import pathlib
 
@@ -13,11 +14,16 @@ from deeplab.core import dense_prediction_cell, feature_extractor
 from deeplab.core.tf_compat import slim, tf
 
 _CASES = sorted(path.stem for path in (golden.TESTDATA / 'architectures').glob('*.json'))
-# Deep enough that rounding alone moves the figures five times as far.
+# Deep enough that rounding alone moves the figures five times as far: always, or where batch norm is trained. There a change of the
+# weights by 1e-7 moves logits by up to 3e-3 of their standard deviation and the gradient norm of resnet_v1_50 by 2 %, and the figures
+# themselves are 4e-4 (root mean square) away from a computation in float64, twice as far as ours.
 _DEEP = ('nas_pnasnet', 'nas_hnasnet')
-# A minute or more each; one smaller network of every family stays in the quick run.
-_SLOW = ('nas_hnasnet', 'resnet_v1_101', 'resnet_v1_101_beta', 'xception_65', 'xception_65_os8', 'xception_65_bounded_multi_grid',
-         'xception_71')
+_DEEP_WITH_TRAINED_BATCH_NORM = ('resnet_v1_50', 'resnet_v1_50_beta', 'resnet_v1_101', 'resnet_v1_101_beta', 'xception_65',
+                                 'xception_65_os8', 'xception_65_bounded_multi_grid', 'xception_71')
+# Cases whose training graph is in the quick run, too; with frozen batch norm only the first. Evaluation graphs all are.
+_QUICK = ('mobilenet_v2', 'mobilenet_v2_aspp_decoder', 'mobilenet_v2_pyramid', 'mobilenet_v3_large_seg', 'mobilenet_v3_small_seg',
+          'mobilenet_edgetpu', 'resnet_v1_18', 'resnet_v1_18_beta', 'xception_41', 'loss_hard_mining',
+          'loss_label_weights_no_upsample')
 _CELL = pathlib.Path(dense_prediction_cell.__file__).with_name('dense_prediction_cell_branch5_top1_cityscapes.json')
 
 
@@ -34,8 +40,13 @@ def _options(case):
       atrous_rates=case.get('atrous_rates'), output_stride=case.get('output_stride', 16), **fields)
 
 
-def _tolerance(case, bound):
-  return 5 * bound if case['name'] in _DEEP else bound
+# A computation in float64 gives a gradient norm of 128.3 here, the figure is 125.7, ours between 127.5 and 130.3.
+_GLOBAL_NORM_TOLERANCE = {('resnet_v1_50', True): 4e-2}
+
+
+def _tolerance(case, bound, fine_tune_batch_norm=False):
+  is_deep = case['name'] in _DEEP or fine_tune_batch_norm and case['name'] in _DEEP_WITH_TRAINED_BATCH_NORM
+  return 5 * bound if is_deep else bound
 
 
 def _penalised(variables, gradient_of_penalty):
@@ -65,13 +76,13 @@ def _check_variables(expected_rows):
   assert actual == sorted(row[:3] for row in expected_rows)
 
 
-def _check_gradients(case, norms, expected_norms, expected_global_norm):
+def _check_gradients(norms, expected_norms, expected_global_norm, global_tolerance, tolerance):
   global_norm = np.sqrt(sum(np.square(norm) for norm in norms.values()))
-  np.testing.assert_allclose(global_norm, expected_global_norm, rtol=_tolerance(case, 2e-3))
+  np.testing.assert_allclose(global_norm, expected_global_norm, rtol=global_tolerance)
   # Smaller ones are rounding noise.
   significant = [name for name, norm in expected_norms.items() if norm > 1e-4 * expected_global_norm]
   np.testing.assert_allclose([norms[name] for name in significant], [expected_norms[name] for name in significant],
-                             rtol=_tolerance(case, 3e-2))
+                             rtol=tolerance)
 
 
 def _check_moving_averages(case, session, rows):
@@ -84,7 +95,7 @@ def _check_moving_averages(case, session, rows):
 
 
 def _training_cases():
-  return [pytest.param(name, fine_tune, marks=[pytest.mark.full] if name in _SLOW else [],
+  return [pytest.param(name, fine_tune, marks=[] if name in (_QUICK if fine_tune else _QUICK[:1]) else [pytest.mark.full],
                        id=f'{name}-{"fine_tune_bn" if fine_tune else "frozen_bn"}')
           for name in _CASES if _load(name)['case'].get('train', True) for fine_tune in (True, False)]
 
@@ -96,6 +107,7 @@ def test_training_graph(name, fine_tune_batch_norm, monkeypatch):
   case, rows = figures['case'], figures['variables']
   expected = figures['train_fine_tune_bn' if fine_tune_batch_norm else 'train_frozen_bn']
   column = 3 if fine_tune_batch_norm else 4
+  tolerance = functools.partial(_tolerance, case, fine_tune_batch_norm=fine_tune_batch_norm)
   with tf.Graph().as_default(), tf.Session() as session:
     merged_logits, cross_entropy, regularization = _build_training_graph(case, fine_tune_batch_norm)
     update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
@@ -107,11 +119,11 @@ def test_training_graph(name, fine_tune_batch_norm, monkeypatch):
     norms = {v.op.name: tf.norm(g) for v, g in zip(variables, gradients) if g is not None}
     logits, loss, penalty, norms, _ = session.run([merged_logits, cross_entropy, regularization, norms, update_ops])
     np.testing.assert_allclose([loss, penalty], [expected['cross_entropy'], expected['regularization']],
-                               rtol=_tolerance(case, 1e-4))
-    # Of hnasnet with trained batch norm the golden logits themselves are 4.3e-3 away from a computation in float64.
-    golden.assert_sample(logits, expected['merged_logits'], 8e-3 if case['name'] == 'nas_hnasnet' else _tolerance(case, 1e-3))
-    _check_gradients(case, norms, {row[0]: row[column] for row in rows if row[column] is not None},
-                     expected['global_gradient_norm'])
+                               rtol=tolerance(1e-4))
+    # Of hnasnet with trained batch norm the figures themselves are 4.3e-3 away from a computation in float64.
+    golden.assert_sample(logits, expected['merged_logits'], 8e-3 if case['name'] == 'nas_hnasnet' else tolerance(1e-3))
+    _check_gradients(norms, {row[0]: row[column] for row in rows if row[column] is not None}, expected['global_gradient_norm'],
+                     _GLOBAL_NORM_TOLERANCE.get((name, fine_tune_batch_norm), tolerance(2e-3)), tolerance(3e-2))
     if fine_tune_batch_norm:
       _check_moving_averages(case, session, rows)
 
