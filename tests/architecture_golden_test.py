@@ -14,9 +14,9 @@ from deeplab.core import dense_prediction_cell, feature_extractor
 from deeplab.core.tf_compat import slim, tf
 
 _CASES = sorted(path.stem for path in (golden.TESTDATA / 'architectures').glob('*.json'))
-# Deep enough that rounding alone moves the figures five times as far: always, or where batch norm is trained. There a change of the
-# weights by 1e-7 moves logits by up to 3e-3 of their standard deviation and the gradient norm of resnet_v1_50 by 2 %, and the figures
-# themselves are 4e-4 (root mean square) away from a computation in float64, twice as far as ours.
+# Deep enough that rounding alone moves the figures five times as far: always, or where batch norm is trained. There a change of
+# the weights by 1e-7 moves logits by up to 3e-3 of their standard deviation and the gradient norm of resnet_v1_50 by 2 %, and the
+# figures themselves are 4e-4 (root mean square) away from a computation in float64, twice as far as ours.
 _DEEP = ('nas_pnasnet', 'nas_hnasnet')
 _DEEP_WITH_TRAINED_BATCH_NORM = ('resnet_v1_50', 'resnet_v1_50_beta', 'resnet_v1_101', 'resnet_v1_101_beta', 'xception_65',
                                  'xception_65_os8', 'xception_65_bounded_multi_grid', 'xception_71')
