@@ -15,8 +15,8 @@ from deeplab.core.tf_compat import slim, tf
 
 _CASES = sorted(path.stem for path in (golden.TESTDATA / 'architectures').glob('*.json'))
 # How many times as far rounding alone moves the figures of deep networks: always, and where batch norm is trained. There a change
-# of the weights by 1e-7 moves logits by up to 3e-3 of their standard deviation and the gradient norm of resnet_v1_50 by 2 %, and the
-# figures themselves are 4e-4 (root mean square) away from a computation in float64, twice as far as ours.
+# of the weights by 1e-7 moves logits by up to 3e-3 of their standard deviation and the gradient norm of resnet_v1_50 by 2 %, and
+# the figures themselves are 4e-4 (root mean square) away from a computation in float64, twice as far as ours.
 _DEEP = {'nas_pnasnet': 5, 'nas_hnasnet': 5}
 _DEEP_WITH_TRAINED_BATCH_NORM = {
     **_DEEP, 'nas_hnasnet': 8, 'resnet_v1_50': 5, 'resnet_v1_50_beta': 5, 'resnet_v1_101': 10, 'resnet_v1_101_beta': 10,
