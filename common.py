@@ -384,8 +384,8 @@ def _parse_command_line(argv, required_flags):
   return argv[:1]
 
 
-def _explain(error):
-  """What a TensorFlow error says, without where in the graph."""
+def explain(error):
+  """What a TensorFlow error (tf.errors.OpError) says, without where in the graph."""
   text = (error.message or str(error)).split('\n\t [[')[0]
   assertion = re.search(r'assertion failed: \[(.*)\]', text, re.DOTALL)
   if assertion:
@@ -421,7 +421,7 @@ def run_program(main, required_flags=()):
     except InputError as error:
       return _report(error)
     except tf.errors.OpError as error:
-      return _report(_explain(error))
+      return _report(explain(error))
     except KeyboardInterrupt:
       logging.error('Interrupted.')
       return 128 + signal.SIGINT

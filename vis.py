@@ -209,7 +209,7 @@ def _visualize(setup):
     variables = tf.global_variables()
     run_options.check_variables(setup.prefix, variables)
     saver = tf.train.Saver(variables)
-    with tf.Session(FLAGS.master, config=tf.ConfigProto(allow_soft_placement=True)) as session:
+    with tf.Session(FLAGS.master, config=common.session_config()) as session:
       saver.restore(session, setup.prefix)
       session.run(iterator.initializer)
       try:

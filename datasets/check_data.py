@@ -123,7 +123,7 @@ def read_records(path):
       except tf.errors.OutOfRangeError:
         return
       except tf.errors.DataLossError as error:
-        raise InputError(f'{path} is damaged after {number} whole records ({error.message.splitlines()[0]}); copy it anew, or '
+        raise InputError(f'{path} is damaged after {number} whole records ({common.explain(error)}); copy it anew, or '
                          'convert the data set again.') from error
       number += 1
       yield record
@@ -168,7 +168,7 @@ def _inspect(serialized, decoders, descriptor, needs_label):
 
 
 def _first_line(error):
-  return error.message.splitlines()[0]
+  return common.explain(error)
 
 
 def _describe_too_large(sizes, max_size, crop_size):

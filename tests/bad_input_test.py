@@ -121,7 +121,7 @@ _TRAIN = [
     ('--dataset_dir={nowhere}', '--dataset_dir={nowhere}: there is no such folder.'),
     ('--dataset_dir={records}/dataset.json', 'is a file; give the folder that holds it.'),
     ('--dataset_dir={zero}', "Split 'train' has 0 examples: all 4 files of {zero}/train-* are empty."),
-    ('--dataset_dir={cut}', 'train-00000-of-00001.tfrecord ends within record 3 (counted from 0)'),
+    ('--dataset_dir={cut}', 'train-00000-of-00001.tfrecord is damaged after 3 whole records'),
     ('--dataset_dir={text}', 'train-00000-of-00001.tfrecord is no TFRecord file'),
     ('--dataset_dir={no_json}', 'dataset.json is not JSON'),
     ('--dataset_dir={no_classes}', "dataset.json: field 'num_classes' is missing."),

@@ -12,8 +12,8 @@ import sys
 import zlib
 
 import numpy as np
+import program_flags
 import pytest
-from absl import flags
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -102,12 +102,9 @@ def _label_values(example):
 @contextlib.contextmanager
 def _flags_of(program, *arguments):
   """The flags of a program, which are defined only where it is run, with values from a command line."""
-  before = set(flags.FLAGS)
-  program._define_flags()
-  flags.FLAGS(['program', *arguments])
-  yield flags.FLAGS
-  for name in set(flags.FLAGS) - before:
-    delattr(flags.FLAGS, name)
+  with program_flags.defined(program._define_flags) as values:
+    values(['program', *arguments])
+    yield values
 
 
 # Whole conversions.

@@ -4,8 +4,8 @@ import io
 import logging
 
 import numpy as np
+import program_flags
 import pytest
-from absl import flags
 from PIL import Image
 
 from deeplab.core.errors import InputError
@@ -179,27 +179,24 @@ def test_report_as_text(tmp_path):
 
 
 @pytest.fixture
-def program_flags():
-  before = set(flags.FLAGS)
-  check_data._define_flags()
-  yield lambda *arguments: flags.FLAGS(['check_data', *arguments])
-  for name in set(flags.FLAGS) - before:
-    delattr(flags.FLAGS, name)
+def parse_flags():
+  with program_flags.defined(check_data._define_flags) as values:
+    yield lambda *arguments: values(['check_data', *arguments])
 
 
-def test_program_checks_all_splits_of_the_folder(tmp_path, capsys, program_flags):
+def test_program_checks_all_splits_of_the_folder(tmp_path, capsys, parse_flags):
   _write(tmp_path, _record('a'))
   _write(tmp_path, _record('b'), split='val')
   dataset_info.write_description(_DESCRIPTOR._replace(splits_to_sizes={'train': 1, 'val': 1}), str(tmp_path / 'dataset.json'))
-  program_flags(f'--dataset_dir={tmp_path}')
+  parse_flags(f'--dataset_dir={tmp_path}')
   check_data.main([])
   printed = capsys.readouterr().out
   assert "Split 'train': 1" in printed and "Split 'val': 1" in printed and 'x with 3 classes is in order' in printed
 
 
-def test_program_ends_with_an_error_where_there_are_problems(tmp_path, capsys, program_flags):
+def test_program_ends_with_an_error_where_there_are_problems(tmp_path, capsys, parse_flags):
   _write(tmp_path, _record('a', _label(0, 100)))
-  program_flags(f'--dataset_dir={tmp_path}', '--splits=train', '--eval_crop_size=5')
+  parse_flags(f'--dataset_dir={tmp_path}', '--splits=train', '--eval_crop_size=5')
   with pytest.raises(InputError, match='2 problems'):
     check_data.main([])
   printed = capsys.readouterr().out
