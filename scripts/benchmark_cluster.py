@@ -2,9 +2,8 @@
 
     python scripts/benchmark_cluster.py
 
-Images per second are those that the workers' progress lines name, added up; the lines of the start are left out. On one machine
-all processes share its cores (or GPUs), so a ratio of 1 means that sharing costs nothing; on a machine per worker it can reach
-their number.
+Images per second are those that the workers' progress lines name while all of them train, added up. On one machine all processes
+share its cores (or GPUs), so a ratio of 1 means that sharing costs nothing; on a machine per worker it can reach their number.
 """
 
 import contextlib
@@ -52,7 +51,7 @@ def free_addresses(count):
 
 
 def commands(num_workers, arguments):
-  """One command line for each process of a row, the parameter server last."""
+  """One command line for each process of a row, the workers first."""
   base = [sys.executable, _TRAIN, *arguments]
   if not num_workers:
     return [base]
@@ -62,10 +61,15 @@ def commands(num_workers, arguments):
   return [[*base, f'--job_name={job}', f'--task={task}'] for job, task in members]
 
 
-def images_per_second(log):
-  """Median of the rates that the progress lines of a worker name."""
-  rates = [float(rate) for rate in re.findall(r'([\d.]+) images/s', log)]
-  return statistics.median(rates[_WARM_UP_LINES:])
+def images_per_second(logs):
+  """Sum over the workers of the median rate that their progress lines name, from when the last begins to when the first ends."""
+  lines = [re.findall(r' (\d\d:\d\d:\d\d\.\d+) .* ([\d.]+) images/s', log) for log in logs]
+  if min(map(len, lines)) <= _WARM_UP_LINES:
+    raise SystemExit(f'--num_steps={FLAGS.num_steps}: one worker was done before another had begun; give more.')
+  begin = max(of_one[_WARM_UP_LINES][0] for of_one in lines)
+  end = min(of_one[-1][0] for of_one in lines)
+  return sum(statistics.median([float(rate) for time, rate in of_one if begin <= time <= end] or [float(of_one[-1][1])])
+             for of_one in lines)
 
 
 def start(command, log):
@@ -93,7 +97,7 @@ def measure(records, num_workers, further_flags):
   for line, exit_code, text in zip(lines, exit_codes, texts):
     if exit_code:
       raise SystemExit(f'{" ".join(line)} ended with {exit_code}:\n{text}')
-  return sum(images_per_second(text) for text in texts[:max(num_workers, 1)])
+  return images_per_second(texts[:max(num_workers, 1)])
 
 
 def main(_):

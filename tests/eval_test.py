@@ -199,7 +199,7 @@ def test_number_of_classes(run, tmp_path):
     ('eval_crop_size', [65, 65, 3], 'height,width'), ('eval_tile_size', [0], 'above 0'),
     ('eval_scales', [0.5, 0.0], 'above 0'), ('eval_split', 'test', 'no labels'),
     ('checkpoint_dir', 'nowhere', 'no such checkpoint'),
-    ('depth_multiplier', 1.0, 'the run has 0.35'), ('quantize_delay_step', 0, 'not supported')])
+    ('depth_multiplier', 1.0, 'the run has 0.35'), ('quantize_delay_step', 0, 'the run has -1')])
 def test_bad_flag(run, tmp_path, name, value, reason):
   message = _refusal(run, tmp_path, **{name: value})
   assert f'--{name}' in message and reason in message
