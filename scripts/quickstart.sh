@@ -59,5 +59,9 @@ python "${REPOSITORY}/vis.py" \
   --max_number_of_iterations=1
 
 echo
+python - "${WORK}/eval/metrics.json" <<'PY'
+import json, sys
+print(f"mIoU:         {json.load(open(sys.argv[1]))['miou']:.3f} on 40 images that training never saw")
+PY
 echo "Predictions:  ${WORK}/vis/segmentation_results"
 echo "Curves:       tensorboard --logdir=${WORK}"
