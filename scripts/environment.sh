@@ -1,4 +1,4 @@
-# Makes the virtual environment of the repository and activates it; to be sourced by the other scripts.
+# What the other scripts source: the virtual environment of the repository, and the data of the quickstart.
 #
 #   VENV     folder of the environment   (default: .venv in the repository)
 #   PYTHON   interpreter, 3.10 to 3.13   (default: the first one found)
@@ -31,4 +31,20 @@ prepare_environment() {
   fi
   # shellcheck disable=SC1091
   source "${VENV}/bin/activate"
+}
+
+# prepare_shapes WORK: draws the small data set of the quickstart in WORK/VOC and converts it to WORK/tfrecord, unless it is there.
+prepare_shapes() {
+  local voc="$1/VOC" records="$1/tfrecord"
+  if [[ ! -d "${voc}/ImageSets" ]]; then
+    python -m deeplab.datasets.build_shapes_data --output_dir="${voc}"
+  fi
+  if [[ ! -f "${records}/dataset.json" ]]; then
+    python -m deeplab.datasets.build_voc2012_data \
+      --image_folder="${voc}/JPEGImages" \
+      --semantic_segmentation_folder="${voc}/SegmentationClass" \
+      --list_folder="${voc}/ImageSets/Segmentation" \
+      --description="${voc}/dataset.json" \
+      --output_dir="${records}"
+  fi
 }

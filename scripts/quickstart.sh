@@ -9,22 +9,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 WORK="${WORK:-${REPOSITORY}/quickstart}"
 STEPS="${STEPS:-600}"
-VOC="${WORK}/VOC"
 RECORDS="${WORK}/tfrecord"
 
 prepare_environment ''
-
-if [[ ! -d "${VOC}/ImageSets" ]]; then
-  python -m deeplab.datasets.build_shapes_data --output_dir="${VOC}"
-fi
-if [[ ! -f "${RECORDS}/dataset.json" ]]; then
-  python -m deeplab.datasets.build_voc2012_data \
-    --image_folder="${VOC}/JPEGImages" \
-    --semantic_segmentation_folder="${VOC}/SegmentationClass" \
-    --list_folder="${VOC}/ImageSets/Segmentation" \
-    --description="${VOC}/dataset.json" \
-    --output_dir="${RECORDS}"
-fi
+prepare_shapes "${WORK}"
 
 python "${REPOSITORY}/train.py" \
   --dataset_dir="${RECORDS}" \

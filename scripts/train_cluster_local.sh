@@ -13,22 +13,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 WORK="${WORK:-${REPOSITORY}/quickstart}"
 STEPS="${STEPS:-1000}"
 PORT="${PORT:-22220}"
-VOC="${WORK}/VOC"
 RECORDS="${WORK}/tfrecord"
 RUN="${WORK}/cluster"
 
 prepare_environment ''
-
-if [[ ! -d "${VOC}/ImageSets" ]]; then
-  python -m deeplab.datasets.build_shapes_data --output_dir="${VOC}"
-fi
-if [[ ! -f "${RECORDS}/dataset.json" ]]; then
-  python -m deeplab.datasets.build_voc2012_data \
-    --image_folder="${VOC}/JPEGImages" \
-    --semantic_segmentation_folder="${VOC}/SegmentationClass" \
-    --list_folder="${VOC}/ImageSets/Segmentation" \
-    --output_dir="${RECORDS}"
-fi
+prepare_shapes "${WORK}"
 
 # The command of every process; each adds --job_name and --task.
 TRAIN=(python "${REPOSITORY}/train.py"
