@@ -399,6 +399,14 @@ def _report(message):
   return 1
 
 
+def _show_in_help(program):
+  """Makes --help of a console script show the module that it starts, as --help of the module itself does."""
+  if program.__name__ != '__main__':
+    sys.modules['__main__'].__doc__ = program.__doc__
+    for flag in FLAGS.get_key_flags_for_module(program.__name__):
+      FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
 def run_program(main, required_flags=()):
   """Parses the command line strictly and runs `main`; the process ends with its exit code.
 
@@ -427,6 +435,7 @@ def run_program(main, required_flags=()):
       return 128 + signal.SIGINT
 
   logging.set_verbosity(logging.INFO)
+  _show_in_help(sys.modules[main.__module__])
   app.run(guarded_main, flags_parser=parse)
 
 
