@@ -113,11 +113,7 @@ def _evaluate(setup):
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
                                    setup.options.image_pyramid, setup.options.quantize_delay_step)
-    variables = tf.global_variables()
-    run_options.check_variables(setup.prefix, variables)
-    saver = tf.train.Saver(variables)
-    with tf.Session(FLAGS.master, config=common.session_config()) as session:
-      saver.restore(session, setup.prefix)
+    with run_options.restored_session(setup.prefix, FLAGS.master) as session:
       try:
         return _sum_confusion(session, samples, lambda tile: session.run(predictions, {images: tile}), setup,
                               dataset.num_examples), dataset.num_examples

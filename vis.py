@@ -206,11 +206,7 @@ def _visualize(setup):
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
                                    setup.options.image_pyramid, setup.options.quantize_delay_step)
-    variables = tf.global_variables()
-    run_options.check_variables(setup.prefix, variables)
-    saver = tf.train.Saver(variables)
-    with tf.Session(FLAGS.master, config=common.session_config()) as session:
-      saver.restore(session, setup.prefix)
+    with run_options.restored_session(setup.prefix, FLAGS.master) as session:
       session.run(iterator.initializer)
       try:
         return _draw_all(session, iterator.get_next(), lambda tile: session.run(predictions, {images: tile}), setup)

@@ -5,6 +5,7 @@ given flag that describes another network. A checkpoint without a description is
 """
 
 import collections
+import contextlib
 import json
 import os
 import re
@@ -271,6 +272,25 @@ def _num_classes_of_head(shapes):
       if re.fullmatch(pattern, name):
         return shape[-1]
   return None
+
+
+@contextlib.contextmanager
+def restored_session(prefix, master=''):
+  """Session on the default graph whose variables have the values of a checkpoint.
+
+  Args:
+    prefix: prefix of the checkpoint.
+    master: address of the TensorFlow server to use; empty: this process.
+
+  Raises:
+    InputError: as check_variables.
+  """
+  variables = tf.global_variables()
+  check_variables(prefix, variables)
+  saver = tf.train.Saver(variables)
+  with tf.Session(master, config=common.session_config()) as session:
+    saver.restore(session, prefix)
+    yield session
 
 
 def check_variables(prefix, variables):
