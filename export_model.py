@@ -9,9 +9,9 @@ Frozen graph and SavedModel take an image of any size that fits into --crop_size
 The TFLite file takes and gives the crop itself; smaller images are padded on the right and below by who calls it:
     ImageTensor              uint8 [1, crop height, crop width, 3], RGB
     SemanticPredictions      int32 or uint8 [1, crop height, crop width]
+That of a network trained with --quantize_delay_step computes with 8-bit integers alone.
 """
 
-import contextlib
 import os
 
 from absl import flags, logging
@@ -66,7 +66,7 @@ def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=
       tf.squeeze(image, [0]), None, *options.crop_size, is_training=False, image_name=INPUT_NAME,
       pad_pixel=feature_extractor.mean_pixel(options.model_variant), **checkpoint_options.resize)
   labels, probabilities = model.predict(tf.expand_dims(padded, 0), options, scales, add_flipped_images,
-                                        checkpoint_options.image_pyramid)
+                                        checkpoint_options.image_pyramid, checkpoint_options.quantize_delay_step)
   labels = tf.cast(labels, tf.float32, name=_RAW_LABELS_NAME)
   probabilities = tf.identity(probabilities, name=_RAW_PROBABILITIES_NAME)
 
@@ -93,17 +93,9 @@ def build_tflite_graph(checkpoint_options, scales=(1.0,), add_flipped_images=Fal
     raise InputError(f'--tflite_label_dtype={label_dtype.name} holds at most {label_dtype.max + 1} classes, the network has '
                      f'{num_classes}; use int32.')
   image = tf.placeholder(tf.uint8, [1, *options.crop_size, 3], name=INPUT_NAME)
-  labels, _ = model.predict(tf.cast(image, tf.float32), options, scales, add_flipped_images, checkpoint_options.image_pyramid)
+  labels, _ = model.predict(tf.cast(image, tf.float32), options, scales, add_flipped_images, checkpoint_options.image_pyramid,
+                            checkpoint_options.quantize_delay_step)
   return image, tf.cast(labels, label_dtype, name=LABELS_NAME)
-
-
-@contextlib.contextmanager
-def _restored_session(prefix):
-  """A session on the default graph with the variables of a checkpoint."""
-  run_options.check_variables(prefix, tf.global_variables())
-  with tf.Session() as session:
-    tf.train.Saver().restore(session, prefix)
-    yield session
 
 
 def _write(path, content):
@@ -171,11 +163,34 @@ def convert_to_tflite(session, image, labels, weights='float32'):
   return converter.convert()
 
 
+def convert_to_integer_tflite(session, image, labels, backbone_scope):
+  """Converts the graph of a quantised network to a TFLite model that computes with 8-bit integers alone.
+
+  Args:
+    session: session with the variables.
+    image: input tensor, uint8; the model has one of the same name, type and shape.
+    labels: output tensor, likewise.
+    backbone_scope: scope of the backbone, whose op `input` has the images in [-1, 1].
+
+  Returns:
+    Bytes of the model.
+  """
+  frozen = tf.graph_util.convert_variables_to_constants(session, session.graph.as_graph_def(), [labels.op.name])
+  with tf.Graph().as_default(), tf.Session() as new_session:
+    # The bytes of the image are the 8-bit form of the normalised one, so that the model starts behind the normalisation.
+    normalized = tf.placeholder(tf.float32, image.shape, name=image.op.name)
+    network_labels, = tf.import_graph_def(frozen, {f'{backbone_scope}/{backbone_scope}/input:0': normalized}, [labels.name],
+                                          name='network')
+    named_labels = tf.identity(network_labels, name=labels.op.name)
+    converter = tf.lite.TFLiteConverter.from_session(new_session, [normalized], [named_labels])
+    converter.inference_type = tf.uint8
+    # A byte stands for (byte - mean) / standard deviation.
+    converter.quantized_input_stats = {image.op.name: (127.5, 127.5)}
+    return converter.convert()
+
+
 def _check_flags():
   """Refuses values that cannot be right, before any work."""
-  if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised networks are not supported yet; leave it '
-                     'out. For an 8-bit file of any network see --tflite_weights=int8.')
   if not FLAGS.inference_scales or min(FLAGS.inference_scales) <= 0:
     raise InputError(f'--inference_scales={",".join(map(str, FLAGS.inference_scales))}: give scales above 0, for example '
                      '0.5,1.0,1.5.')
@@ -198,7 +213,7 @@ def _check_targets():
 def _export_graphs(prefix, checkpoint_options):
   with tf.Graph().as_default() as graph:
     image, labels, probabilities = build_inference_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images)
-    with _restored_session(prefix) as session:
+    with run_options.restored_session(prefix) as session:
       if FLAGS.export_path:
         write_frozen_graph(session, FLAGS.export_path)
       if FLAGS.saved_model_dir:
@@ -211,8 +226,13 @@ def _export_tflite(prefix, checkpoint_options):
   with tf.Graph().as_default():
     image, labels = build_tflite_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images,
                                        tf.as_dtype(FLAGS.tflite_label_dtype))
-    with _restored_session(prefix) as session:
-      _write(FLAGS.tflite_path, convert_to_tflite(session, image, labels, FLAGS.tflite_weights))
+    with run_options.restored_session(prefix) as session:
+      if checkpoint_options.quantize_delay_step >= 0:
+        scope = feature_extractor.get_backbone(checkpoint_options.model_options.model_variant).scope
+        content = convert_to_integer_tflite(session, image, labels, scope)
+      else:
+        content = convert_to_tflite(session, image, labels, FLAGS.tflite_weights)
+    _write(FLAGS.tflite_path, content)
 
 
 def main(unused_argv):
@@ -221,6 +241,9 @@ def main(unused_argv):
   prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
   checkpoint_options = run_options.model_options_for_checkpoint(
       prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))
+  if checkpoint_options.quantize_delay_step >= 0 and FLAGS.tflite_weights != 'float32':
+    raise InputError(f'--tflite_weights={FLAGS.tflite_weights}: {prefix} is of a network trained with --quantize_delay_step, '
+                     'whose TFLite file holds 8-bit integers; leave the flag out.')
   if FLAGS.export_path or FLAGS.saved_model_dir:
     _export_graphs(prefix, checkpoint_options)
   if FLAGS.tflite_path:

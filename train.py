@@ -53,7 +53,7 @@ def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
       image, options, FLAGS.image_pyramid, FLAGS.weight_decay, is_training=True, fine_tune_batch_norm=FLAGS.fine_tune_batch_norm,
       nas_training_hyper_parameters={'drop_path_keep_prob': FLAGS.drop_path_keep_prob,
                                      'total_training_steps': FLAGS.training_number_of_steps},
-      frozen_scopes=train_flags.frozen_scopes())
+      frozen_scopes=train_flags.frozen_scopes(), quantize_delay_step=FLAGS.quantize_delay_step)
   for output, num_classes in outputs_to_num_classes.items():
     scales_to_logits = logits_of_outputs[output]
     merged = scales_to_logits[model.MERGED_LOGITS_SCOPE] = tf.identity(scales_to_logits[model.MERGED_LOGITS_SCOPE], name=output)
@@ -395,7 +395,7 @@ def _run_worker(cluster, target):
   descriptor = dataset_info.get_descriptor(FLAGS.dataset, FLAGS.dataset_dir)
   _fix_label_weights(descriptor)
   model_options = _model_options({common.OUTPUT_TYPE: descriptor.num_classes})
-  model.check_options(model_options)
+  model.check_options(model_options, FLAGS.quantize_delay_step)
   if cluster.is_chief:
     _look_through_data(descriptor)
   prefix = _prepare_folder(model_options, descriptor, cluster.is_chief)

@@ -187,8 +187,6 @@ def _check_clones():
   if FLAGS.num_clones > max(num_gpus, 1) and not FLAGS.clone_on_cpu:
     raise InputError(f'--num_clones={FLAGS.num_clones}, but this machine has {num_gpus} GPUs; give at most that number, or '
                      '--clone_on_cpu.')
-  if FLAGS.quantize_delay_step >= 0:
-    raise InputError(f'--quantize_delay_step={FLAGS.quantize_delay_step}: quantised training is not supported yet; leave it out.')
 
 
 def _check_cluster():

@@ -48,7 +48,7 @@ def _pair(sides):
 
 
 def _layer(inputs, weights_name, shape, channel_axis, convolve, activation_fn=tf.nn.relu, normalizer_fn=None,
-           normalizer_params=None, weights_initializer=slim.xavier_initializer(), weights_regularizer=None, scope=None):
+           normalizer_params=None, weights_initializer=None, weights_regularizer=None, scope=None):
   """Convolution, batch norm or bias, activation.
 
   Args:
@@ -66,7 +66,8 @@ def _layer(inputs, weights_name, shape, channel_axis, convolve, activation_fn=tf
     with tf.variable_scope(None, 'act_quant') as gate_scope:
       pass
   with tf.variable_scope(scope, 'Conv', [inputs]):
-    weights = slim.model_variable(weights_name, shape, initializer=weights_initializer, regularizer=weights_regularizer)
+    weights = slim.model_variable(weights_name, shape, initializer=weights_initializer or slim.xavier_initializer(),
+                                  regularizer=weights_regularizer)
     if normalizer_fn:
       net = _convolve_folded(inputs, weights, channel_axis, convolve, normalizer_params)
     else:
@@ -82,7 +83,7 @@ def _convolve_folded(inputs, weights, channel_axis, convolve, params):
   """Convolution with batch norm in its weights and its bias.
 
   The weights are folded with the moving variance, which changes slowly; what the batch's own variance makes of the result is
-  multiplied in behind the convolution. The statistics of the batch are constants to the gradient.
+  multiplied in behind the convolution. The statistics of the batch take part in the gradient.
 
   Args:
     inputs: [batch, height, width, channels].
@@ -96,14 +97,14 @@ def _convolve_folded(inputs, weights, channel_axis, convolve, params):
     gamma = slim.model_variable('gamma', [channels], initializer=tf.ones_initializer())
     mean = fake_quantize.state_variable('moving_mean', [channels], 0.0)
     variance = fake_quantize.state_variable('moving_variance', [channels], 1.0)
-  scale = tf.rsqrt(variance + params['epsilon'])
-  folded = tf.multiply(weights, tf.reshape(gamma * scale, weights.shape[channel_axis:]), name='mul_fold')
+  scale = gamma * tf.rsqrt(variance + params['epsilon'])
+  folded = tf.multiply(weights, tf.reshape(scale, weights.shape[channel_axis:]), name='mul_fold')
   net = convolve(inputs, fake_quantize.weights(folded))
   if params['is_training'] and not layers.is_in_scopes(scope.name, params['frozen_scopes']):
-    mean, variance = _batch_statistics(convolve(inputs, weights), mean, variance, params['decay'])
-    batch_scale = tf.rsqrt(variance + params['epsilon'])
-    net, scale = net * (batch_scale / scale), batch_scale
-  return tf.add(net, beta - mean * gamma * scale, name='add_fold')
+    mean, batch_variance = _batch_statistics(convolve(inputs, weights), mean, variance, params['decay'])
+    ratio = tf.sqrt(variance + params['epsilon']) * tf.rsqrt(batch_variance + params['epsilon'])
+    net, scale = net * ratio, scale * ratio
+  return tf.add(net, beta - mean * scale, name='add_fold')
 
 
 def _batch_statistics(net, moving_mean, moving_variance, decay):

@@ -146,7 +146,7 @@ def test_options_come_from_the_run(run_dir, tmp_path):
 @pytest.mark.parametrize('values, message', [
     ({}, 'Nothing to export: give --export_path'),
     ({'tflite_path': 'model.tflite', 'save_inference_graph': True}, '--save_inference_graph .* --export_path'),
-    ({'tflite_path': 'model.tflite', 'quantize_delay_step': 0}, '--quantize_delay_step=0'),
+    ({'tflite_path': 'model.tflite', 'quantize_delay_step': 0}, '--quantize_delay_step is 0, the run has -1'),
     ({'tflite_path': 'model.tflite', 'inference_scales': [1.0, -1.0]}, '--inference_scales=1.0,-1.0'),
     ({'export_path': '.'}, '--export_path=. is a folder'),
     ({'tflite_path': '.'}, '--tflite_path=. is a folder'),
