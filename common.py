@@ -207,13 +207,15 @@ define_numbers('label_weights', None, 'Loss weight of each class, for example 1,
 
 
 def define_network_flags():
-  """Flags that describe the network beside the model flags; for every program."""
+  """Flags of every program beside those of the model: more of the network, and how its session is run."""
   if 'atrous_rates' in FLAGS:
     return
   define_numbers('atrous_rates', None, 'Rates of the ASPP branches: 6,12,18 for output stride 16, 12,24,36 for 8, 3,6,9 for 32; '
                  'unset: none.')
   flags.DEFINE_integer('output_stride', 16, 'Ratio of input to feature resolution.', lower_bound=1)
   flags.DEFINE_integer('quantize_delay_step', -1, 'Step from which training simulates 8-bit arithmetic; negative: never.')
+  flags.DEFINE_boolean('gpu_memory_growth', False, 'Take GPU memory as it is needed, so that several programs can share a GPU; '
+                       'else all at once.')
 
 
 def define_data_flags():
@@ -223,8 +225,6 @@ def define_data_flags():
   flags.DEFINE_string('dataset', 'pascal_voc_seg', 'Name of the data set.')
   flags.DEFINE_string('dataset_dir', None, 'Folder of the TFRecord files.')
   flags.DEFINE_string('master', '', 'Address of the TensorFlow server to use; empty: this process.')
-  flags.DEFINE_boolean('gpu_memory_growth', False, 'Take GPU memory as it is needed, so that several programs can share a GPU; '
-                       'else all at once.')
 
 
 def define_flip_flag():
