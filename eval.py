@@ -3,7 +3,6 @@
 python eval.py --checkpoint_dir=... --dataset_dir=... --eval_logdir=... --eval_crop_size=auto --max_number_of_evaluations=1
 """
 
-import re
 import time
 from typing import NamedTuple
 
@@ -11,7 +10,17 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
-from deeplab.core import best_checkpoint, checkpoint, checkpoint_follower, evaluation_report, metrics, run_options, tiling
+from deeplab.core import (
+    best_checkpoint,
+    checkpoint,
+    checkpoint_follower,
+    evaluation_report,
+    files,
+    limits,
+    metrics,
+    run_options,
+    tiling,
+)
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import dataset_info
@@ -114,20 +123,11 @@ def _evaluate(setup):
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
                                    setup.options.image_pyramid, setup.options.quantize_delay_step)
     with run_options.restored_session(setup.prefix, FLAGS.master) as session:
-      try:
+      limits.report_memory(session, predictions, 'eval', FLAGS.eval_batch_size, setup.tile_size)
+      source = f'--eval_split={FLAGS.eval_split} of --dataset_dir={FLAGS.dataset_dir}'
+      with limits.explained('eval', source, FLAGS.eval_batch_size, setup.crop_size, setup.tile_size):
         return _sum_confusion(session, samples, lambda tile: session.run(predictions, {images: tile}), setup,
                               dataset.num_examples), dataset.num_examples
-      except tf.errors.InvalidArgumentError as error:
-        refusal = re.search(r'assertion failed: \[(.*)\]', error.message)
-        if not refusal:
-          raise
-        raise InputError(f'{refusal[1]} (--eval_split={FLAGS.eval_split} of --dataset_dir={FLAGS.dataset_dir} with '
-                         f'--eval_crop_size={",".join(map(str, setup.crop_size))}; {common.AUTO} takes the size of the '
-                         'largest image)') from error
-      except tf.errors.ResourceExhaustedError as error:
-        raise InputError(f'Not enough memory for --eval_batch_size={FLAGS.eval_batch_size} images of '
-                         f'{setup.tile_size[0]}x{setup.tile_size[1]} pixels: make the batch smaller, or give '
-                         '--eval_tile_size=513,513.') from error
 
 
 def _metric_name():
@@ -161,7 +161,9 @@ def _report(setup, confusion, num_images):
 
 def main(unused_argv):
   _check_flags()
-  tf.gfile.MakeDirs(FLAGS.eval_logdir)
+  for name in ('eval_logdir', 'best_checkpoint_dir'):
+    if FLAGS[name].value:
+      files.make_folder(FLAGS[name].value, name)
   for prefix in checkpoint_follower.follow(FLAGS.checkpoint_dir, FLAGS.eval_interval_secs, FLAGS.max_number_of_evaluations,
                                            'max_number_of_evaluations'):
     logging.info('Evaluating %s on split %s in %s.', prefix, FLAGS.eval_split, FLAGS.dataset_dir)

@@ -99,7 +99,6 @@ def build_tflite_graph(checkpoint_options, scales=(1.0,), add_flipped_images=Fal
 
 
 def _write(path, content):
-  tf.io.gfile.makedirs(os.path.dirname(path) or '.')
   files.replace_file(path, content)
   logging.info('Wrote %s, %.1f MB.', path, len(content) / 1e6)
 
@@ -163,6 +162,22 @@ def convert_to_tflite(session, image, labels, weights='float32'):
   return converter.convert()
 
 
+def _pool_instead_of_mean(graph_def, graph):
+  """Writes means over all pixels as average pooling; the converters of TensorFlow 2.16 to 2.18 leave means in floating point."""
+  for node in graph_def.node:
+    if node.op != 'Mean' or not node.attr['keep_dims'].b:
+      continue
+    height, width = graph.get_operation_by_name(node.name).inputs[0].shape.as_list()[1:3]
+    node.op = 'AvgPool'
+    del node.input[1:]
+    for name in ('keep_dims', 'Tidx'):
+      del node.attr[name]
+    for name in ('ksize', 'strides'):
+      node.attr[name].list.i.extend([1, height, width, 1])
+    node.attr['padding'].s = b'VALID'
+    node.attr['data_format'].s = b'NHWC'
+
+
 def convert_to_integer_tflite(session, image, labels, backbone_scope):
   """Converts the graph of a quantised network to a TFLite model that computes with 8-bit integers alone.
 
@@ -176,6 +191,7 @@ def convert_to_integer_tflite(session, image, labels, backbone_scope):
     Bytes of the model.
   """
   frozen = tf.graph_util.convert_variables_to_constants(session, session.graph.as_graph_def(), [labels.op.name])
+  _pool_instead_of_mean(frozen, session.graph)
   with tf.Graph().as_default(), tf.Session() as new_session:
     # The bytes of the image are the 8-bit form of the normalised one, so that the model starts behind the normalisation.
     normalized = tf.placeholder(tf.float32, image.shape, name=image.op.name)
@@ -201,10 +217,13 @@ def _check_flags():
 
 
 def _check_targets():
-  """Refuses files and folders that cannot be written, before any work."""
+  """Refuses files and folders that cannot be written, before any work; makes the folders that they lie in."""
   for name in ('export_path', 'tflite_path'):
     if FLAGS[name].value and tf.io.gfile.isdir(FLAGS[name].value):
       raise InputError(f'--{name}={FLAGS[name].value} is a folder; give the name of a file.')
+  for name in ('export_path', 'tflite_path', 'saved_model_dir'):
+    if FLAGS[name].value:
+      files.make_folder(os.path.dirname(FLAGS[name].value.rstrip('/')) or '.', name)
   folder = FLAGS.saved_model_dir
   if folder and tf.io.gfile.exists(folder) and not tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL_FILE)):
     raise InputError(f'--saved_model_dir={folder} exists and is no SavedModel; give a new folder.')
@@ -237,13 +256,13 @@ def _export_tflite(prefix, checkpoint_options):
 
 def main(unused_argv):
   _check_flags()
-  _check_targets()
   prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
   checkpoint_options = run_options.model_options_for_checkpoint(
       prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))
   if checkpoint_options.quantize_delay_step >= 0 and FLAGS.tflite_weights != 'float32':
     raise InputError(f'--tflite_weights={FLAGS.tflite_weights}: {prefix} is of a network trained with --quantize_delay_step, '
                      'whose TFLite file holds 8-bit integers; leave the flag out.')
+  _check_targets()
   if FLAGS.export_path or FLAGS.saved_model_dir:
     _export_graphs(prefix, checkpoint_options)
   if FLAGS.tflite_path:

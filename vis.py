@@ -15,7 +15,17 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
-from deeplab.core import checkpoint_follower, feature_extractor, input_preprocess, photographs, run_options, tiling, visualization
+from deeplab.core import (
+    checkpoint_follower,
+    feature_extractor,
+    files,
+    input_preprocess,
+    limits,
+    photographs,
+    run_options,
+    tiling,
+    visualization,
+)
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import colormap, dataset_info, tfexample
@@ -59,6 +69,7 @@ class _Records:
     self._dataset_name = dataset_name
     self._files = dataset_info.find_split_files(FLAGS.dataset_dir, FLAGS.vis_split, dataset_name)
     self.num_images = sum(len(data_generator.record_lengths(path)) for path in self._files)
+    self.flags = f'--vis_split={FLAGS.vis_split} of --dataset_dir={FLAGS.dataset_dir}'
 
   def largest_size(self, **resize):
     return data_generator.largest_image_size(self._dataset_name, FLAGS.vis_split, FLAGS.dataset_dir, **resize)
@@ -208,18 +219,15 @@ def _visualize(setup):
                                    setup.options.image_pyramid, setup.options.quantize_delay_step)
     with run_options.restored_session(setup.prefix, FLAGS.master) as session:
       session.run(iterator.initializer)
-      try:
+      limits.report_memory(session, predictions, 'vis', FLAGS.vis_batch_size, setup.tile_size)
+      with limits.explained('vis', setup.source.flags, FLAGS.vis_batch_size, setup.crop_size, setup.tile_size):
         return _draw_all(session, iterator.get_next(), lambda tile: session.run(predictions, {images: tile}), setup)
-      except tf.errors.ResourceExhaustedError as error:
-        raise InputError(
-            f'Not enough memory for --vis_batch_size={FLAGS.vis_batch_size} images of {setup.tile_size[0]}x{setup.tile_size[1]} '
-            'pixels: make the batch smaller, or give --vis_tile_size=513,513.') from error
 
 
 def main(unused_argv):
   _check_flags()
   for folder in (_PICTURE_FOLDER, _RAW_FOLDER):
-    tf.gfile.MakeDirs(os.path.join(FLAGS.vis_logdir, folder))
+    files.make_folder(os.path.join(FLAGS.vis_logdir, folder), 'vis_logdir')
   max_rounds = FLAGS.max_number_of_iterations or (1 if FLAGS.image_dir else 0)
   for prefix in checkpoint_follower.follow(FLAGS.checkpoint_dir, FLAGS.eval_interval_secs, max_rounds,
                                            'max_number_of_iterations'):

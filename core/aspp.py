@@ -1,6 +1,7 @@
 """Atrous spatial pyramid pooling (arXiv:1706.05587, figure 5)."""
 
 from deeplab.core import fake_quantize, layers, utils
+from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
 IMAGE_POOLING_SCOPE = 'image_pooling'
@@ -16,11 +17,19 @@ def _image_level_layer(options):
   return {'activation_fn': utils.q_sigmoid if options.image_se_uses_qsigmoid else tf.nn.sigmoid, 'normalizer_fn': None}
 
 
+def _check_window(window, features, options):
+  if any(side > length for side, length in zip(window, features.shape.as_list()[1:3], strict=True)):
+    raise InputError(
+        f'--image_pooling_crop_size={",".join(map(str, options.image_pooling_crop_size))} is larger than the network input, '
+        f'{",".join(map(str, options.crop_size))}: give a crop (or tile) no smaller than it.')
+
+
 def _image_level_branch(features, options):
   if options.crop_size is None:
     pooled = tf.reduce_mean(features, axis=[1, 2], keepdims=True)
   else:
     window = layers.pooling_window(options, 1.0 / options.output_stride)
+    _check_window(window, features, options)
     pooled = slim.avg_pool2d(features, window, stride=options.image_pooling_stride, padding='VALID')
   pooled = layers.conv2d(pooled, options.aspp_convs_filters, 1, scope=IMAGE_POOLING_SCOPE, **_image_level_layer(options))
   return utils.resize_to(pooled, layers.feature_size(features, options))

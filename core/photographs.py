@@ -17,6 +17,7 @@ class Photographs:
 
   Attributes:
     num_images: number of files.
+    flags: the flag that names the folder, for messages.
     unreadable: paths that the last reading left out, each after a warning.
   """
 
@@ -36,7 +37,9 @@ class Photographs:
       raise InputError(f'{folder} holds no photographs: no file ends in {", ".join(image_files.IMAGE_EXTENSIONS)}.')
     self._shared_stems = {stem for stem, paths in by_stem.items() if len(paths) > 1}
     self.num_images = len(self._paths)
+    self.flags = f'--image_dir={folder}'
     self.unreadable = []
+    self._told = set()
 
   def dataset(self):
     """tf.data.Dataset of (file name, encoded image, ''), string scalars; it needs an initialisable iterator."""
@@ -48,12 +51,18 @@ class Photographs:
       try:
         image = image_files.read_image(path)
       except InputError as error:
-        logging.warning('Left out: %s', error)
+        self._warn(f'Left out: {error}')
         self.unreadable.append(path)
         continue
       for warning in image.warnings:
-        logging.warning('%s', warning)
+        self._warn(warning)
       yield os.fsencode(os.path.basename(path)), image.data, b''
+
+  def _warn(self, message):
+    """Logs a warning, but not again when the folder is read again."""
+    if message not in self._told:
+      self._told.add(message)
+      logging.warning('%s', message)
 
   def largest_size(self, min_resize_value=None, max_resize_value=None, resize_factor=None, keep_aspect_ratio=True):
     """Size into which every photograph fits.

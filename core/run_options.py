@@ -32,8 +32,6 @@ _STORED_FLAGS = frozenset([
 # Flags that leave the variables of the network as they are, so that a checkpoint may be used with other values.
 _MAY_DIFFER = ('output_stride', 'atrous_rates', 'image_pyramid', 'merge_method', 'prediction_with_upsampled_logits',
                'image_pooling_crop_size', 'image_pooling_stride', *RESIZE_FLAGS)
-# Of those, what users change on purpose: denser features.
-_OFTEN_DIFFER = ('output_stride', 'atrous_rates')
 # Flags that a training run may change when it is resumed.
 _FREE_IN_TRAINING = ('prediction_with_upsampled_logits', *RESIZE_FLAGS)
 
@@ -223,6 +221,7 @@ def model_options_for_checkpoint(prefix, num_classes, crop_size):
   if stored:
     flags = _merge(stored.flags, flags, _given_flags(), prefix)
     logging.info('Options of the network as stored in %s.', os.path.join(os.path.dirname(prefix), FILE_NAME))
+  check_resizing(flags['min_resize_value'], flags['max_resize_value'])
   return CheckpointOptions(
       model_options=_model_options(flags, num_classes, crop_size), image_pyramid=flags['image_pyramid'],
       resize={name: flags[name] for name in RESIZE_FLAGS}, dataset=stored.dataset if stored else None,
@@ -254,14 +253,21 @@ def _merge(stored, flags, given, prefix):
     raise InputError(f'{prefix} was trained as another network: {contradictions}. Leave such flags out: they are taken from the '
                      f'{FILE_NAME} beside the checkpoint.')
   for name in differing:
-    logging.log(logging.INFO if name in _OFTEN_DIFFER else logging.WARNING,
-                '--%s=%s is used as given; the checkpoint was trained with %s.', name, _text(flags[name]), _text(stored[name]))
+    logging.warning('--%s=%s is used as given; the checkpoint was trained %s.', name, _text(flags[name]),
+                    'without' if stored[name] is None else f'with {_text(stored[name])}')
   if 'output_stride' in differing and 'atrous_rates' not in given and stored['atrous_rates']:
     ratio = stored['output_stride'] / flags['output_stride']
     fitting = ','.join(str(round(rate * ratio)) for rate in stored['atrous_rates'])
     logging.warning('--output_stride=%d keeps the --atrous_rates %s of the run; the same field of view has %s.',
                     flags['output_stride'], _text(stored['atrous_rates']), fitting)
   return {**stored, **{name: flags[name] for name in differing}}
+
+
+def check_resizing(min_resize_value, max_resize_value):
+  """Refuses values of the two flags, pixels or None, that do not go together."""
+  if max_resize_value is not None and (min_resize_value is None or min_resize_value > max_resize_value):
+    raise InputError(f'--max_resize_value={max_resize_value} with --min_resize_value={_text(min_resize_value)}: give both, the '
+                     'second not above the first.')
 
 
 def _num_classes_of_head(shapes):

@@ -111,7 +111,7 @@ def get_descriptor(dataset_name, dataset_dir=None):
     DatasetDescriptor.
 
   Raises:
-    ValueError: the name is neither known nor that of the folder's dataset.json, or that file is wrong.
+    ValueError: the name is neither known nor that of the folder's dataset.json, that file is wrong, or there is no such folder.
   """
   described = read_description(os.path.join(dataset_dir, DESCRIPTION_FILE)) if dataset_dir else None
   if described and dataset_name not in (described.name, DEFAULT_DATASET):
@@ -123,6 +123,8 @@ def get_descriptor(dataset_name, dataset_dir=None):
                    dataset_dir)
     return described
   if dataset_name not in _DATASETS_INFORMATION:
+    if dataset_dir:
+      _list_folder(dataset_dir)
     raise InputError(f'--dataset={dataset_name}: unknown data set; choose one of {", ".join(sorted(_DATASETS_INFORMATION))}, or '
                      f'put a {DESCRIPTION_FILE} that describes it into --dataset_dir (build_own_data.py writes one).')
   return _DATASETS_INFORMATION[dataset_name]

@@ -73,10 +73,11 @@ def list_folder(folder, extensions):
     Dict, name without extension -> list of paths.
 
   Raises:
-    ValueError: there is no such folder.
+    ValueError: there is no such folder, or it is a file.
   """
   if not os.path.isdir(folder):
-    raise InputError(f'{folder}: there is no such folder.')
+    raise InputError(f'{folder} is a file; give the folder that holds it.' if os.path.exists(folder) else
+                     f'{folder}: there is no such folder.')
   found = {}
   for file_name in sorted(os.listdir(folder)):
     stem, extension = os.path.splitext(file_name)

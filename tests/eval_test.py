@@ -181,6 +181,26 @@ def test_image_larger_than_the_crop(run, tmp_path):
   assert 'picture0 is 60x64' in message and '--eval_crop_size=49,49' in message and '65,65' in message
 
 
+@pytest.mark.parametrize('crop_size', [[80], [96], [72, 88]])
+def test_any_crop_that_holds_the_images(run, tmp_path, crop_size):
+  found = _run_eval(run, tmp_path, eval_crop_size=crop_size)
+  assert found['crop_size'] == [crop_size[0], crop_size[-1]] and found['num_images'] == 5
+  assert np.sum(found['confusion_matrix']) == _expected_confusion(run, False).sum()
+
+
+def test_resizing(run, tmp_path, caplog):
+  found = _run_eval(run, tmp_path, eval_crop_size=['auto'], min_resize_value=20, max_resize_value=30)
+  assert found['resize'] == {'min_resize_value': 20, 'max_resize_value': 30, 'resize_factor': None, 'keep_aspect_ratio': True}
+  # The shorter side becomes 20, or less where the longer would exceed 30: 20x21, 30x15, 20x21, 18x30 ... rounded down.
+  resized = [min(20 / min(size), 30 / max(size)) for size in _SIZES]
+  sizes = [(int(height * scale), int(width * scale)) for (height, width), scale in zip(_SIZES, resized, strict=True)]
+  assert found['crop_size'] == [33, 33]
+  ignored = np.mean([(label == 255).mean() for _, label in _examples()])
+  num_pixels = sum(height * width for height, width in sizes)
+  assert np.sum(found['confusion_matrix']) == pytest.approx(num_pixels * (1 - ignored), rel=0.03)
+  assert any('the metrics are those of the resized pixels' in record.getMessage() for record in caplog.records)
+
+
 def test_label_out_of_range(run, tmp_path):
   image, label = _examples()[0]
   _write_records(tmp_path / 'records', [(image, np.where(label == 2, 100, label).astype(np.uint8))])
@@ -195,6 +215,7 @@ def test_number_of_classes(run, tmp_path):
 
 
 @pytest.mark.parametrize('name, value, reason', [
+    ('max_resize_value', 60, '--max_resize_value=60 with --min_resize_value=not set: give both'),
     ('eval_crop_size', [0, 65], 'above 0'),
     ('eval_crop_size', [65, 65, 3], 'height,width'), ('eval_tile_size', [0], 'above 0'),
     ('eval_scales', [0.5, 0.0], 'above 0'), ('eval_split', 'test', 'no labels'),
@@ -203,6 +224,16 @@ def test_number_of_classes(run, tmp_path):
 def test_bad_flag(run, tmp_path, name, value, reason):
   message = _refusal(run, tmp_path, **{name: value})
   assert f'--{name}' in message and reason in message
+
+
+@pytest.mark.parametrize('name', ['eval_logdir', 'best_checkpoint_dir'])
+@pytest.mark.parametrize('folder', ['file', 'file/below', '/proc/none'])
+def test_folder_that_cannot_be_written(run, tmp_path, name, folder):
+  """It is refused before the evaluation."""
+  (tmp_path / 'file').write_text('')
+  message = _refusal(run, tmp_path / 'out', **{name: str(tmp_path / folder)})
+  assert f'--{name}: {tmp_path / folder} is no folder that can be written to' in message
+  assert not (tmp_path / 'out' / 'metrics.json').exists()
 
 
 def test_table():

@@ -1,11 +1,15 @@
 """export_model.py from a checkpoint to its files, run as their users do, against the network itself."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tiny_network
+import tiny_run
 from absl import flags
+from PIL import Image
 
-from deeplab import export_model
+from deeplab import export_model, vis
 from deeplab.core import checkpoint, run_options
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
@@ -107,6 +111,16 @@ def test_flips_are_averaged_at_scale_1(run_dir, predictions, tmp_path):
   assert abs(probabilities[0] - predictions[0][1]).max() > 1e-3
 
 
+def test_probabilities_of_several_scales_are_their_mean(run_dir, tmp_path):
+  image = tiny_network.images()[0]
+  _export(run_dir, export_path=str(tmp_path / 'model.pb'), inference_scales=[0.5, 1.0], add_flipped_images=True)
+  (labels, probabilities), = _run_frozen_graph(tmp_path / 'model.pb', [image])
+  alone = [tiny_network.predict(run_dir, [image], scales=(scale,), flip=True)[0][1] for scale in (0.5, 1.0)]
+  np.testing.assert_allclose(probabilities[0], np.mean(alone, axis=0), atol=1e-5)
+  np.testing.assert_allclose(probabilities.sum(axis=3), 1, atol=1e-5)
+  assert (labels[0] == probabilities[0].argmax(axis=2)).mean() > 0.999
+
+
 @pytest.mark.parametrize('weights, label_dtype, agreement, bytes_per_weight', [
     ('float32', 'int32', 0.995, 4), ('float16', 'uint8', 0.99, 2), ('int8', 'int32', 0.9, 1)])
 def test_tflite(run_dir, predictions, tmp_path, weights, label_dtype, agreement, bytes_per_weight):
@@ -121,6 +135,9 @@ def test_tflite(run_dir, predictions, tmp_path, weights, label_dtype, agreement,
   assert (image['name'], image['dtype'], image['shape'].tolist()) == ('ImageTensor', np.uint8, [1, 65, 65, 3])
   assert (labels['name'], labels['dtype'], labels['shape'].tolist()) == ('SemanticPredictions', np.dtype(label_dtype),
                                                                          [1, 65, 65])
+  operations = {details['op_name'] for details in interpreter._get_ops_details()}
+  assert 'CONV_2D' in operations and not operations & {'WHILE', 'IF', 'CALL_ONCE', 'CUSTOM'}
+  assert not [name for name in operations if name.startswith('Flex')]
   # The image that fills the crop; around others, 127 stands for the 127.5 that a byte cannot hold.
   predicted = _run_tflite(interpreter, tiny_network.images()[-1][np.newaxis])
   assert (predicted[0] == predictions[-1][0]).mean() > agreement
@@ -151,10 +168,59 @@ def test_options_come_from_the_run(run_dir, tmp_path):
     ({'export_path': '.'}, '--export_path=. is a folder'),
     ({'tflite_path': '.'}, '--tflite_path=. is a folder'),
     ({'saved_model_dir': '.'}, '--saved_model_dir=. exists and is no SavedModel'),
+    ({'export_path': f'{__file__}/graph.pb'}, '--export_path: .*export_model_test.py is no folder that can be written to'),
+    ({'tflite_path': '/proc/none/model.tflite'}, '--tflite_path: /proc/none is no folder that can be written to'),
+    ({'saved_model_dir': f'{__file__}/model/'}, '--saved_model_dir: .*export_model_test.py is no folder'),
+    ({'tflite_path': 'model.tflite', 'max_resize_value': 65}, '--max_resize_value=65 with --min_resize_value=not set'),
 ])
 def test_bad_flags_are_refused(run_dir, values, message):
   with pytest.raises(InputError, match=message):
     _export(run_dir, **values)
+
+
+@pytest.fixture(scope='module')
+def dense_run(tmp_path_factory):
+  """A run with rates and a decoder."""
+  folder = tmp_path_factory.mktemp('dense')
+  tiny_network.write_run(folder, atrous_rates=[1, 2], decoder_output_stride=[4], output_stride=8)
+  return folder
+
+
+def test_export_sees_what_vis_draws(dense_run, tmp_path):
+  """Neither is told about the network."""
+  images = tiny_network.images()
+  records = tiny_run.write_records(tmp_path / 'records', [(image, np.zeros(image.shape[:2], np.uint8)) for image in images],
+                                   tiny_network.NUM_CLASSES, 'val')
+  code, log = tiny_run.run(vis, f'--dataset_dir={records}', f'--checkpoint_dir={dense_run}', f'--vis_logdir={tmp_path}',
+                           '--vis_crop_size=65', '--max_number_of_iterations=1', '--also_save_raw_predictions')
+  assert not code, log
+  code, log = tiny_run.run(export_model, f'--checkpoint_path={dense_run}', f'--export_path={tmp_path}/graph.pb',
+                           '--crop_size=65')
+  assert not code, log
+  for index, (labels, _) in enumerate(_run_frozen_graph(tmp_path / 'graph.pb', images)):
+    with Image.open(tmp_path / 'raw_segmentation_results' / f'picture{index}.png') as drawn:
+      assert len(np.unique(labels)) > 1 and (np.asarray(drawn) == labels[0]).mean() > 0.999
+
+
+def test_export_warns_of_another_output_stride(dense_run, tmp_path):
+  code, log = tiny_run.run(export_model, f'--checkpoint_path={dense_run}', f'--export_path={tmp_path}/graph.pb',
+                           '--crop_size=65', '--output_stride=16')
+  assert not code and 'WARNING --output_stride=16 is used as given; the checkpoint was trained with 8.' in log
+
+
+@pytest.mark.parametrize('given, message', [
+    ('', 'in this network. Compare with the flags of the training: --model_variant, --depth_multiplier'),
+    ('--model_variant=resnet_v1_18', 'it lacks resnet_v1_18'),
+    ('--depth_multiplier=0.35', 'it holds aspp1_depthwise'),
+    ('--depth_multiplier=0.35 --atrous_rates=1,2', 'it holds decoder'),
+])
+def test_checkpoint_without_description_wants_the_flags_of_its_network(dense_run, tmp_path, given, message):
+  shutil.copytree(dense_run, tmp_path / 'train')
+  (tmp_path / 'train' / 'model_options.json').unlink()
+  code, log = tiny_run.run(export_model, f'--checkpoint_path={tmp_path}/train', f'--export_path={tmp_path}/graph.pb',
+                           '--crop_size=65', *given.split())
+  assert code == 1 and 'is of another network: ' in log and message in log
+  assert not (tmp_path / 'graph.pb').exists()
 
 
 def test_saved_model_is_replaced(tmp_path):

@@ -179,6 +179,13 @@ def test_refuses_options_before_the_graph_is_built(fields, message):
     assert len(graph.get_operations()) == 1
 
 
+def test_pooling_window_larger_than_the_crop():
+  options = _options([65, 65], image_pooling_crop_size=[97, 97])
+  with tf.Graph().as_default(), pytest.raises(ValueError, match='--image_pooling_crop_size=97,97 is larger than the network '
+                                              'input, 65,65: give a crop'):
+    model.multi_scale_logits(tf.placeholder(tf.float32, [1, 65, 65, 3]), options, None)
+
+
 def test_refine_by_decoder_keeps_its_call():
   def build():
     images = tf.constant(_images(65, 65))

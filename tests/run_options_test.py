@@ -143,9 +143,17 @@ def test_given_flag_that_may_differ_is_used(tmp_path, caplog):
   assert used.model_options.merge_method == 'avg' and used.model_options.output_stride == 8
   assert used.model_options.atrous_rates == [6, 12] and used.resize['min_resize_value'] == 100
   levels = {record.getMessage().split('=')[0].split(' ')[0]: record.levelname for record in caplog.records}
-  assert levels['--merge_method'] == 'WARNING' and levels['--min_resize_value'] == 'WARNING'
+  assert all(levels[name] == 'WARNING' for name in ('--merge_method', '--min_resize_value', '--output_stride'))
   # The rates that cover the same field of view at the other stride.
   assert any('12,24' in record.getMessage() for record in caplog.records if record.levelname == 'WARNING')
+
+
+@pytest.mark.parametrize('low, high', [(None, 60), (65, 60)])
+def test_bounds_of_a_resize_go_together(tmp_path, low, high):
+  prefix = _save(tmp_path, **_head(3))
+  with flagsaver.flagsaver(min_resize_value=low, max_resize_value=high), \
+      pytest.raises(InputError, match=f'--max_resize_value=60 with --min_resize_value={low or "not set"}: give both'):
+    _use(prefix)
 
 
 def test_without_a_description_the_flags_decide(tmp_path):

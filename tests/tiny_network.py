@@ -19,7 +19,7 @@ SIZES = [(60, 60), (40, 65), (65, 33), (65, 65)]
 
 def options(**changes):
   return common.ModelOptions({common.OUTPUT_TYPE: NUM_CLASSES}, CROP, None, 16, model_variant='mobilenet_v2',
-                             depth_multiplier=0.35, **changes)
+                             depth_multiplier=0.35)._replace(**changes)
 
 
 def images(sizes=SIZES):
@@ -40,11 +40,11 @@ def padded(image, value=127.5, dtype=np.float32):
   return canvas
 
 
-def write_run(folder):
-  """Writes a checkpoint of step 7 and its options, as a training run leaves them."""
+def write_run(folder, **changes):
+  """Writes a checkpoint of step 7 and its options, as a training run leaves them; `changes` are fields of the options."""
   with tf.Graph().as_default(), tf.Session() as session:
     inputs = tf.placeholder(tf.float32, [1, *CROP, 3])
-    probabilities = model.predict_labels(inputs, options())['semantic_prob']
+    probabilities = model.predict_labels(inputs, options(**changes))['semantic_prob']
     assign_weights(session, tf.model_variables())
     # The biases are set so that no class wins everywhere.
     biases, = (variable for variable in tf.model_variables() if variable.op.name == 'logits/semantic/biases')
@@ -52,7 +52,7 @@ def write_run(folder):
     biases.load(session.run(biases) - mean, session)
     tf.train.create_global_step().load(7, session)
     tf.train.Saver().save(session, str(folder / 'model.ckpt'), global_step=7)
-  run_options.write(str(folder), options(), dataset_info.describe('shapes', NUM_CLASSES, class_names=CLASS_NAMES),
+  run_options.write(str(folder), options(**changes), dataset_info.describe('shapes', NUM_CLASSES, class_names=CLASS_NAMES),
                     run_options.extra_from_flags())
 
 

@@ -124,7 +124,7 @@ def test_flips_are_averaged_at_scale_1(run_dir, predictions, tmp_path):
   assert (raw != predictions[0]).any()
 
 
-def test_folder_of_photographs(run_dir, tmp_path):
+def test_folder_of_photographs(run_dir, tmp_path, caplog):
   """Gray and transparent files, two of one stem, a broken one, and files that are no photographs."""
   photographs = tmp_path / 'photographs'
   photographs.mkdir()
@@ -137,6 +137,9 @@ def test_folder_of_photographs(run_dir, tmp_path):
   with pytest.raises(InputError, match='1 of the 4 photographs in .* could not be read and were left out: broken.jpg'):
     _visualize(run_dir, tmp_path, image_dir=str(photographs), vis_crop_size=['auto'], vis_batch_size=2,
                max_number_of_iterations=0)
+  # Though --vis_crop_size=auto has them read twice.
+  warnings = sorted(record.getMessage() for record in caplog.records if record.levelname == 'WARNING')
+  assert len(warnings) == 2 and warnings[0].endswith('transparency is dropped.') and warnings[1].startswith('Left out: ')
   names = {path.name for path in (tmp_path / 'segmentation_results').iterdir()}
   assert names == {f'{name}_{kind}.png' for name in ('gray', 'b.png', 'b.jpg') for kind in ('image', 'prediction', 'overlay')}
   gray = np.asarray(image.convert('L'))
@@ -146,7 +149,8 @@ def test_folder_of_photographs(run_dir, tmp_path):
 
 def test_image_larger_than_the_crop_is_named(run_dir, tmp_path):
   _write_records(tmp_path / 'records', tiny_network.images())
-  with pytest.raises(tf.errors.InvalidArgumentError, match='first.jpg is 60x60 .height x width. but the crop is 49x49'):
+  with pytest.raises(InputError, match='first.jpg is 60x60 .height x width. but the crop is 49x49; a crop of at least 60,60 is '
+                     'needed, best 65,65. .--vis_split=val of --dataset_dir=.*records with --vis_crop_size=49,49; auto takes'):
     _visualize(run_dir, tmp_path, dataset_dir=str(tmp_path / 'records'), vis_crop_size=[49])
 
 
@@ -154,6 +158,9 @@ def test_image_larger_than_the_crop_is_named(run_dir, tmp_path):
     ({}, '--dataset_dir.*--image_dir'),
     ({'image_dir': '{folder}/none'}, 'none: there is no such folder'),
     ({'image_dir': '{folder}'}, 'holds no photographs'),
+    ({'image_dir': __file__}, 'vis_test.py is a file; give the folder that holds it'),
+    ({'dataset_dir': __file__}, 'vis_test.py is a file; give the folder that holds it'),
+    ({'image_dir': '{folder}', 'vis_logdir': __file__}, '--vis_logdir: .*segmentation_results is no folder that can be written'),
     ({'image_dir': '{folder}', 'eval_scales': [0.5, 0.0]}, '--eval_scales=0.5,0.0'),
 ])
 def test_bad_flags_are_refused(run_dir, tmp_path, values, message):
