@@ -14,6 +14,7 @@ import sys
 
 from absl import app, flags, logging
 
+from deeplab.core import host_memory
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 
@@ -435,6 +436,7 @@ def run_program(main, required_flags=()):
       return 128 + signal.SIGINT
 
   logging.set_verbosity(logging.INFO)
+  host_memory.keep_freed_memory()
   _show_in_help(sys.modules[main.__module__])
   app.run(guarded_main, flags_parser=parse)
 

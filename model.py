@@ -7,7 +7,7 @@ images [b, h, w, 3] -> backbone [b, h/os, w/os, c] -> ASPP [b, h/os, w/os, 256] 
 from absl import logging
 
 from deeplab import common
-from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, quantized_layers, utils
+from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, mixed_precision, quantized_layers, utils
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
@@ -88,11 +88,11 @@ def check_options(options, quantize_delay_step=-1):
 
 
 def _training_state(options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters=None,
-                    frozen_scopes=(), quantize_delay_step=-1):
+                    frozen_scopes=(), quantize_delay_step=-1, recompute_grad=False):
   return layers.TrainingState(
       weight_decay=weight_decay, is_training=is_training, fine_tune_batch_norm=fine_tune_batch_norm,
       batch_norm_decay=options.batch_norm_decay, frozen_scopes=tuple(frozen_scopes), quantize_delay_step=quantize_delay_step,
-      **(nas_training_hyper_parameters or {}))
+      recompute_grad=recompute_grad, **(nas_training_hyper_parameters or {}))
 
 
 def _softmax_at(logits, size):
@@ -222,7 +222,7 @@ def _merge(logits_of_scales, merge_method):
 
 def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001, is_training=False,
                        fine_tune_batch_norm=False, nas_training_hyper_parameters=None, frozen_scopes=(),
-                       quantize_delay_step=-1):
+                       quantize_delay_step=-1, recompute_grad=False):
   """Logits of each scale of the image pyramid, and of all merged.
 
   Args:
@@ -236,6 +236,7 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
     frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the flag says.
     quantize_delay_step: global step from which training simulates 8-bit arithmetic; outside of training it is simulated from 0
       on; negative: never.
+    recompute_grad: whether the gradient computes the activations inside the backbone's blocks anew instead of keeping them.
 
   Returns:
     Dict: output -> dict: 'merged_logits' and, with several scales, 'logits_0.50' and so on -> float32
@@ -250,7 +251,7 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
     raise InputError(f'--image_pyramid={",".join(map(str, scales))} does not go with --quantize_delay_step: the ranges of 8-bit '
                      'arithmetic are those of one scale. Leave it out.')
   training = _training_state(model_options, weight_decay, is_training, fine_tune_batch_norm, nas_training_hyper_parameters,
-                             frozen_scopes, quantize_delay_step)
+                             frozen_scopes, quantize_delay_step, recompute_grad)
   base_size = model_options.crop_size or _image_size(images)
   logits_size = [scale_dimension(side, max(1.0, max(scales)) / _logits_stride(model_options)) for side in base_size]
   outputs_to_logits = {output: {} for output in sorted(model_options.outputs_to_num_classes)}
@@ -305,8 +306,12 @@ def _decoder_options(options):
 
 def _logits(images, options, training):
   """Logits of one scale: dict output -> float32 [batch, h, w, classes]."""
-  with slim.arg_scope(quantized_layers.arg_scope(training)):
-    return _unscoped_logits(images, options, training)
+  dtype = options.preprocessed_images_dtype
+  getter = mixed_precision.float32_getter if mixed_precision.is_mixed(dtype) else None
+  with tf.variable_scope(tf.get_variable_scope(), custom_getter=getter), \
+      slim.arg_scope(quantized_layers.arg_scope(training)), slim.arg_scope(mixed_precision.arg_scope(dtype)):
+    logits = _unscoped_logits(images, options, training)
+  return {output: tf.cast(value, tf.float32) for output, value in logits.items()}
 
 
 def _unscoped_logits(images, options, training):
@@ -393,7 +398,7 @@ def get_branch_logits(features, num_classes, atrous_rates=None, aspp_with_batch_
       raise InputError(f'kernel_size is {kernel_size}: without atrous rates, or after ASPP with batch norm, it must be 1.')
     atrous_rates = [1]
   with tf.variable_scope(LOGITS_SCOPE_NAME, values=[features], reuse=reuse), slim.arg_scope(
-      [layers.conv2d], weights_regularizer=slim.l2_regularizer(weight_decay),
+      [layers.conv2d], weights_regularizer=layers.l2_regularizer(weight_decay),
       weights_initializer=tf.truncated_normal_initializer(stddev=0.01), activation_fn=None, normalizer_fn=None):
     return tf.add_n([
         layers.conv2d(features, num_classes, kernel_size, rate=rate, scope=f'{scope_suffix}_{i}' if i else scope_suffix)

@@ -32,7 +32,8 @@ _MAX_SUMMARY_IMAGES = 3
 
 def _model_options(outputs_to_num_classes):
   crop_size = common.parse_size(FLAGS.train_crop_size, 'train_crop_size')
-  return common.ModelOptions(outputs_to_num_classes, crop_size, FLAGS.atrous_rates, FLAGS.output_stride)
+  return common.ModelOptions(outputs_to_num_classes, crop_size, FLAGS.atrous_rates, FLAGS.output_stride,
+                             preprocessed_images_dtype=tf.as_dtype(FLAGS.mixed_precision or 'float32'))
 
 
 def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
@@ -53,7 +54,8 @@ def _build_deeplab(iterator, outputs_to_num_classes, ignore_label):
       image, options, FLAGS.image_pyramid, FLAGS.weight_decay, is_training=True, fine_tune_batch_norm=FLAGS.fine_tune_batch_norm,
       nas_training_hyper_parameters={'drop_path_keep_prob': FLAGS.drop_path_keep_prob,
                                      'total_training_steps': FLAGS.training_number_of_steps},
-      frozen_scopes=train_flags.frozen_scopes(), quantize_delay_step=FLAGS.quantize_delay_step)
+      frozen_scopes=train_flags.frozen_scopes(), quantize_delay_step=FLAGS.quantize_delay_step,
+      recompute_grad=FLAGS.recompute_grad)
   for output, num_classes in outputs_to_num_classes.items():
     scales_to_logits = logits_of_outputs[output]
     merged = scales_to_logits[model.MERGED_LOGITS_SCOPE] = tf.identity(scales_to_logits[model.MERGED_LOGITS_SCOPE], name=output)
@@ -146,8 +148,13 @@ def _build_optimizer():
   """(optimizer, learning rate really used)."""
   learning_rate = train_flags.learning_rate()
   if FLAGS.optimizer == 'adam':
-    return tf.train.AdamOptimizer(learning_rate, epsilon=FLAGS.adam_epsilon), learning_rate
-  return tf.train.MomentumOptimizer(learning_rate, FLAGS.momentum), learning_rate
+    optimizer = tf.train.AdamOptimizer(learning_rate, epsilon=FLAGS.adam_epsilon)
+  else:
+    optimizer = tf.train.MomentumOptimizer(learning_rate, FLAGS.momentum)
+  if FLAGS.mixed_precision == 'float16':
+    # Small gradients would be 0. The scale halves, without an update, where gradients overflow, and doubles after 2000 steps.
+    optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, tf.mixed_precision.DynamicLossScale())
+  return optimizer, learning_rate
 
 
 def _variables_to_train():
@@ -261,8 +268,16 @@ def _hooks(cluster, progress, scaffold):
   return hooks, [saver]
 
 
-def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
+def session_config():
+  """Settings of the training session, tf.ConfigProto."""
   config = common.session_config()
+  if FLAGS.xla:
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_2
+  return config
+
+
+def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
+  config = session_config()
   config.device_filters.extend(cluster.device_filters)
   if not cluster.is_chief:
     return tf.train.MonitoredSession(cluster_server.WorkerSessionCreator(scaffold, target, config), hooks)

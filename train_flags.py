@@ -7,7 +7,7 @@ from typing import NamedTuple
 from absl import flags, logging
 
 from deeplab import common, train_utils
-from deeplab.core import checkpoint, feature_extractor, layers, utils
+from deeplab.core import checkpoint, feature_extractor, layers, mixed_precision, run_options, utils
 from deeplab.core import cluster as cluster_lib
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
@@ -80,6 +80,13 @@ flags.DEFINE_float('top_k_percent_pixels', 1.0, 'Share of the pixels, the hardes
 flags.DEFINE_float('drop_path_keep_prob', 1.0, 'Keep probability of a path of the NAS networks.', lower_bound=0.0,
                    upper_bound=1.0)
 
+# Speed and memory.
+flags.DEFINE_enum('mixed_precision', None, ['bfloat16', 'float16'], 'Compute the network in this type; weights, statistics, loss '
+                  'and optimizer stay float32.')
+flags.DEFINE_boolean('xla', False, 'Compile the graph with XLA; for GPUs.')
+flags.DEFINE_boolean('recompute_grad', False, 'Keep only the results of the blocks of the backbone for the gradient, and compute '
+                     'what is inside of them anew: less memory, more time.')
+
 # Start.
 flags.DEFINE_string('tf_initial_checkpoint', None, 'Checkpoint whose weights training starts from.')
 common.define_switch('initialize_last_layer', True, common.AUTO, 'Restore the last layers from it, too; auto: those that fit.')
@@ -148,6 +155,9 @@ _IDLE = (
     _Idle(('drop_path_keep_prob',), lambda: not FLAGS.model_variant.startswith('nas_'), '--model_variant is no NAS network.'),
     _Idle(('startup_delay_steps',), lambda: cluster().num_workers == 1, 'there is one worker.'),
     _Idle(('startup_delay_steps',), lambda: FLAGS.sync_replicas, '--sync_replicas starts all workers together.'),
+    _Idle(('xla',), lambda: not tf.config.list_physical_devices('GPU'), 'it is for GPUs, and there is none.'),
+    _Idle(('recompute_grad',), lambda: FLAGS.model_variant.startswith('nas_'),
+          'the paths that the NAS networks drop at random cannot be computed anew.', refused=True),
     _Idle(('backup_workers',), lambda: not FLAGS.sync_replicas, 'there is no --sync_replicas.', refused=True),
 )
 
@@ -159,7 +169,7 @@ def check():
     InputError: names the flags, their values and what would be right.
   """
   for rule in (_check_clones, _check_cluster, _check_idle, _check_schedule, _check_loss, _check_images, _check_batch_norm,
-               _check_paths):
+               _check_precision, _check_paths):
     rule()
 
 
@@ -248,9 +258,7 @@ def _check_images():
   if step > high - low > 0:
     raise InputError(f'--scale_factor_step_size={step} is more than --max_scale_factor={high} less --min_scale_factor={low}: '
                      'give a smaller step, or 0 for any factor between them.')
-  low, high = FLAGS.min_resize_value, FLAGS.max_resize_value
-  if high is not None and (low is None or low > high):
-    raise InputError(f'--max_resize_value={high} with --min_resize_value={low}: give both, the second not above the first.')
+  run_options.check_resizing(FLAGS.min_resize_value, FLAGS.max_resize_value)
   if FLAGS.train_split == common.TEST_SET:
     raise InputError(f'--train_split={FLAGS.train_split} has no labels to train on; choose another split.')
 
@@ -272,6 +280,29 @@ def _check_batch_norm():
     logging.warning('Moving averages of batch norm with a decay of %g hardly move in %d steps: training may look good and '
                     'evaluation bad. For so few steps give --batch_norm_decay=%.4g, or --fine_tune_batch_norm=false.', decay,
                     FLAGS.training_number_of_steps, fitting)
+
+
+def _check_precision():
+  if FLAGS.xla and FLAGS.recompute_grad:
+    raise InputError('--xla would undo --recompute_grad: give one of them.')
+  if not FLAGS.mixed_precision:
+    return
+  if FLAGS.quantize_delay_step >= 0:
+    raise InputError(f'--mixed_precision={FLAGS.mixed_precision} does not go with --quantize_delay_step: 8-bit arithmetic is '
+                     'simulated in float32. Leave one of them out.')
+  if FLAGS.mixed_precision == 'float16' and FLAGS.sync_replicas:
+    raise InputError('--mixed_precision=float16 does not go with --sync_replicas: each worker would scale its loss by its own '
+                     'factor; bfloat16 needs none.')
+  if not tf.config.list_physical_devices('GPU'):
+    _warn_of_slow_precision()
+
+
+def _warn_of_slow_precision():
+  if FLAGS.mixed_precision == 'float16' or not mixed_precision.cpu_has_bfloat16():
+    logging.warning('--mixed_precision=%s will be slower than float32: this CPU has no units for it.', FLAGS.mixed_precision)
+  elif FLAGS.model_variant.startswith('mobilenet'):
+    logging.warning('--mixed_precision=%s may be slower than float32: on a CPU --model_variant=%s spends its time on depthwise '
+                    'convolutions and batch norm, which gain nothing.', FLAGS.mixed_precision, FLAGS.model_variant)
 
 
 def _pools_to_one_pixel():

@@ -133,8 +133,20 @@ def _mean_of_hardest(losses, share, mining_step):
     share = progress * share + (1.0 - progress)
   tf.summary.scalar('top_k_percent_pixels', share)
   num_hardest = tf.cast(share * tf.cast(tf.size(losses), tf.float32), tf.int32)
-  hardest, _ = tf.nn.top_k(losses, k=num_hardest, sorted=False)
+  is_hardest = _is_among_largest(tf.stop_gradient(losses), num_hardest)
+  hardest = tf.where(is_hardest, losses, tf.zeros_like(losses))
   return _mean(hardest, tf.not_equal(hardest, 0.0))
+
+
+def _is_among_largest(values, k):
+  """Whether each value [n] is one of those that tf.nn.top_k gives, which sorts them and takes many times as long."""
+  threshold = tf.raw_ops.NthElement(input=values, n=tf.maximum(k, 1) - 1, reverse=True)
+  # Also true of what is not a number, so that it is noticed.
+  is_larger = tf.logical_not(values <= threshold)
+  is_equal = tf.equal(values, threshold)
+  # Of equal values the first ones.
+  num_free = k - tf.reduce_sum(tf.cast(is_larger, tf.int32))
+  return tf.logical_or(is_larger, tf.logical_and(is_equal, tf.cumsum(tf.cast(is_equal, tf.int32)) <= num_free))
 
 
 def balanced_label_weights(counts, ignore_label):

@@ -32,6 +32,7 @@ class TrainingState(NamedTuple):
     frozen_scopes: variable scopes whose batch norm does not follow the batch whatever the rest does.
     quantize_delay_step: global step of training from which 8-bit arithmetic is simulated (without training: always); negative:
       never.
+    recompute_grad: whether the gradient computes the inner activations of the backbone's blocks anew instead of keeping them.
   """
   weight_decay: float = 0.0001
   is_training: bool = False
@@ -41,6 +42,7 @@ class TrainingState(NamedTuple):
   total_training_steps: int | None = None
   frozen_scopes: tuple = ()
   quantize_delay_step: int = -1
+  recompute_grad: bool = False
 
   @property
   def updates_batch_norm(self):
@@ -86,6 +88,12 @@ def batch_norm_params(training, decay, epsilon):
   }
 
 
+def l2_regularizer(weight_decay):
+  """slim.l2_regularizer, float32 also of weights in a 16-bit type: it takes the float32 variables behind them."""
+  penalty = slim.l2_regularizer(weight_decay)
+  return lambda weights: penalty(weights if weights.dtype.base_dtype == tf.float32 else weights.op.inputs[0])
+
+
 @slim.add_arg_scope
 def conv2d(inputs, num_outputs, kernel_size, layer=slim.conv2d, **kwargs):
   """slim.conv2d, or the layer that the arg scope of core/quantized_layers.py puts in its place.
@@ -101,6 +109,39 @@ def conv2d(inputs, num_outputs, kernel_size, layer=slim.conv2d, **kwargs):
     [batch, height', width', num_outputs].
   """
   return layer(inputs, num_outputs, kernel_size, **kwargs)
+
+
+def recomputed(function, training):
+  """`function`, whose inner activations the gradient computes anew if `training` says so (arXiv:1604.06174).
+
+  Args:
+    function: of one tensor, gives one tensor; deterministic, its variable scopes named. It runs in the scopes of this call.
+    training: TrainingState.
+  """
+  if not (training.recompute_grad and training.is_training):
+    return function
+  variable_scope = tf.get_variable_scope()
+  with slim.arg_scope([]) as arg_scope:
+    pass
+
+  def run(inputs):
+    with tf.variable_scope(variable_scope, reuse=tf.AUTO_REUSE), slim.arg_scope(arg_scope):
+      return function(inputs)
+
+  # tf.recompute_grad orders its work by comparing tensors, which does not work under TF1 behaviour: it keeps all activations.
+  @tf.custom_gradient
+  def run_twice(inputs):
+
+    def gradient(upstream, variables):
+      with tf.control_dependencies([upstream]):
+        late_inputs = tf.identity(inputs)
+      sources = [late_inputs, *variables]
+      gradients = tf.gradients(run(late_inputs), sources, upstream, unconnected_gradients='zero')
+      return gradients[0], gradients[1:]
+
+    return run(inputs), gradient
+
+  return run_twice
 
 
 def effective_kernel_size(kernel_size, rate):
@@ -188,14 +229,14 @@ def split_separable_conv2d(inputs, filters, kernel_size=3, rate=1, weight_decay=
                          scope=scope + '_depthwise')
   return conv2d(net, filters, 1,
                 weights_initializer=tf.truncated_normal_initializer(stddev=pointwise_weights_initializer_stddev),
-                weights_regularizer=slim.l2_regularizer(weight_decay), scope=scope + '_pointwise')
+                weights_regularizer=l2_regularizer(weight_decay), scope=scope + '_pointwise')
 
 
 def head_arg_scope(training, activation_fn=tf.nn.relu):
   """Arg scope of ASPP, dense prediction cell and decoder: SAME convolutions with L2 decay, batch norm and `activation_fn`."""
   with slim.arg_scope(
       [conv2d, depthwise_conv2d],
-      weights_regularizer=slim.l2_regularizer(training.weight_decay),
+      weights_regularizer=l2_regularizer(training.weight_decay),
       activation_fn=activation_fn, normalizer_fn=batch_norm,
       normalizer_params=batch_norm_params(training, HEAD_BATCH_NORM_DECAY, _HEAD_BATCH_NORM_EPSILON),
       padding='SAME',

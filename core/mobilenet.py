@@ -4,6 +4,7 @@ Rows hold nominal strides and full-width channel counts; `mobilenet` fits them t
 Sources: MobileNetV2 arXiv:1801.04381, MobileNetV3 arXiv:1905.02244.
 """
 
+import collections
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,12 +31,13 @@ class Conv(NamedTuple):
   outputs: int
   activation: Callable = tf.nn.relu
 
-  # Class attribute, so that every row answers the question.
+  # Class attributes, so that every row answers these questions.
   fused = False
+  scope = 'Conv'
 
-  def build(self, inputs, outputs, stride, rate):
+  def build(self, inputs, outputs, stride, rate, scope):
     """Returns (result, {}): a plain convolution has no inner end points."""
-    return layers.conv2d(inputs, outputs, self.kernel, stride=stride, rate=rate, activation_fn=self.activation), {}
+    return layers.conv2d(inputs, outputs, self.kernel, stride=stride, rate=rate, activation_fn=self.activation, scope=scope), {}
 
 
 class Block(NamedTuple):
@@ -61,11 +63,13 @@ class Block(NamedTuple):
   residual: bool = True
   fused: bool = False
 
-  def build(self, inputs, outputs, stride, rate):
+  scope = 'expanded_conv'
+
+  def build(self, inputs, outputs, stride, rate, scope):
     """Returns (result, end points by their name inside the layer)."""
     net, end_points = inputs, {}
     channels = inputs.shape[-1].value
-    with tf.variable_scope(None, 'expanded_conv'):
+    with tf.variable_scope(scope):
       if self.expansion != 1:
         kernel, expand_stride = (self.kernel, stride) if self.fused else (1, 1)
         net = layers.conv2d(net, make_divisible(channels * self.expansion), kernel, stride=expand_stride,
@@ -155,12 +159,32 @@ def strides_and_rates(rows, output_stride):
   return steps
 
 
+def _scopes(rows):
+  """Scope of each row: Conv, expanded_conv, expanded_conv_1 and so on."""
+  counts = collections.Counter()
+  for row in rows:
+    yield f'{row.scope}_{counts[row.scope]}' if counts[row.scope] else row.scope
+    counts[row.scope] += 1
+
+
+def _run(row, inputs, training, **arguments):
+  """What row.build gives, recomputed in the gradient if `training` says so."""
+  inner_end_points = {}
+
+  def build(net):
+    net, end_points = row.build(net, **arguments)
+    inner_end_points.update(end_points)
+    return net
+
+  return layers.recomputed(build, training)(inputs), inner_end_points
+
+
 def _arg_scope(training):
   """Batch norm, initialiser and weight decay of every convolution."""
   batch_norm = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
   return slim.arg_scope([layers.conv2d, layers.depthwise_conv2d], normalizer_fn=layers.batch_norm,
                         normalizer_params=batch_norm, weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV),
-                        weights_regularizer=slim.l2_regularizer(training.weight_decay))
+                        weights_regularizer=layers.l2_regularizer(training.weight_decay))
 
 
 def mobilenet(images, scope, rows, options, training, round_outputs=make_divisible):
@@ -187,8 +211,9 @@ def mobilenet(images, scope, rows, options, training, round_outputs=make_divisib
   with tf.variable_scope(scope), _arg_scope(training):
     # Converters to TFLite are told to start at this op, `MobilenetV2/MobilenetV2/input`.
     net = tf.identity(images, f'{scope}/input')
-    for number, (row, (stride, rate)) in enumerate(zip(rows, steps, strict=True), 1):
-      net, inner_end_points = row.build(net, round_outputs(row.outputs * options.depth_multiplier), stride, rate)
+    for number, (row, (stride, rate), row_scope) in enumerate(zip(rows, steps, _scopes(rows), strict=True), 1):
+      net, inner_end_points = _run(row, net, training, outputs=round_outputs(row.outputs * options.depth_multiplier),
+                                   stride=stride, rate=rate, scope=row_scope)
       end_points[f'layer_{number}'] = net
       end_points.update({f'layer_{number}/{name}': tensor for name, tensor in inner_end_points.items()})
   return net, end_points

@@ -32,7 +32,7 @@ def _arg_scope(training):
   with slim.arg_scope([layers.batch_norm], **batch_norm_params), slim.arg_scope(
       [slim.conv2d, slim.separable_conv2d],
       weights_initializer=slim.variance_scaling_initializer(factor=1 / 3, mode='FAN_IN', uniform=True),
-      weights_regularizer=slim.l2_regularizer(training.weight_decay),
+      weights_regularizer=layers.l2_regularizer(training.weight_decay),
       activation_fn=None,
       biases_initializer=None) as arg_scope:
     return arg_scope

@@ -71,9 +71,9 @@ def _resnet(images, options, training, scope, stem, unit, num_units):
   batch_norm_params = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
   with slim.arg_scope([slim.conv2d], activation_fn=tf.nn.relu, normalizer_fn=layers.batch_norm,
                       weights_initializer=slim.variance_scaling_initializer(),
-                      weights_regularizer=slim.l2_regularizer(training.weight_decay)), \
+                      weights_regularizer=layers.l2_regularizer(training.weight_decay)), \
       slim.arg_scope([layers.batch_norm], **batch_norm_params):
-    return stack.extract(images, scope, stack.Stem(stem, stride=4), blocks, options.output_stride)
+    return stack.extract(images, scope, stack.Stem(stem, stride=4), blocks, options.output_stride, training)
 
 
 _LITE = (_lite_bottleneck, 'lite_bottleneck_v1', 64)

@@ -3,10 +3,12 @@
 Xception and ResNet v1 share it.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from deeplab.core import layers
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
@@ -56,7 +58,7 @@ def grid_or_ones(multi_grid, length, scope):
   return tuple(multi_grid)
 
 
-def extract(images, scope, stem, blocks, output_stride):
+def extract(images, scope, stem, blocks, output_stride, training):
   """Builds the network under the layers' arg scopes of the caller.
 
   Once the output stride is reached, every further stride is dropped and the units after it are dilated by it instead, so that
@@ -68,6 +70,7 @@ def extract(images, scope, stem, blocks, output_stride):
     stem: Stem.
     blocks: Blocks in order.
     output_stride: ratio of image to feature resolution, or None for the nominal one.
+    training: layers.TrainingState.
 
   Returns:
     features: [batch, ceil(height / output_stride), ceil(width / output_stride), depth].
@@ -85,13 +88,13 @@ def extract(images, scope, stem, blocks, output_stride):
   with tf.variable_scope(scope) as root:
     collection = root.original_name_scope + 'end_points'
     with slim.arg_scope([slim.conv2d, slim.separable_conv2d], outputs_collections=collection):
-      features = _run_blocks(stem.build(images), stem.stride, blocks, output_stride, collection)
+      features = _run_blocks(stem.build(images), stem.stride, blocks, output_stride, collection, training)
   named = slim.utils.convert_collection_to_dict(collection, clear_collection=True)
   outer_scope = root.name[:-len(scope)]
   return features, {name[len(outer_scope):]: tensor for name, tensor in named.items()}
 
 
-def _run_blocks(net, stride, blocks, output_stride, collection):
+def _run_blocks(net, stride, blocks, output_stride, collection, training):
   """Runs all units; `stride` is the one that `net` has, and outputs of units and blocks go to the collection."""
   rate = 1
   for block in blocks:
@@ -101,11 +104,12 @@ def _run_blocks(net, stride, blocks, output_stride, collection):
         with tf.variable_scope(f'unit_{index}/{block.unit_scope}') as unit_scope:
           if stride == output_stride:
             # The unit that loses its stride still has the old rate: what it sees is not yet denser than it should be.
-            net = unit(net, 1, rate)
+            run_unit = functools.partial(unit, stride=1, rate=rate)
             rate *= unit_stride
           else:
-            net = unit(net, unit_stride, 1)
+            run_unit = functools.partial(unit, stride=unit_stride, rate=1)
             stride *= unit_stride
+          net = layers.recomputed(run_unit, training)(net)
         slim.utils.collect_named_outputs(collection, unit_scope.name, net)
       slim.utils.collect_named_outputs(collection, block_scope.name, net)
   return net

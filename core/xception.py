@@ -101,9 +101,9 @@ def _xception(images, options, training, scope, rows):
   batch_norm_params = layers.batch_norm_params(training, _BATCH_NORM_DECAY, _BATCH_NORM_EPSILON)
   with slim.arg_scope([slim.conv2d, slim.separable_conv2d], activation_fn=_relu(bounded), normalizer_fn=layers.batch_norm,
                       weights_initializer=tf.truncated_normal_initializer(stddev=_WEIGHTS_STDDEV)), \
-      slim.arg_scope([slim.conv2d], weights_regularizer=slim.l2_regularizer(training.weight_decay)), \
+      slim.arg_scope([slim.conv2d], weights_regularizer=layers.l2_regularizer(training.weight_decay)), \
       slim.arg_scope([layers.batch_norm], **batch_norm_params):
-    return stack.extract(images, scope, stack.Stem(_stem, stride=2), blocks, options.output_stride)
+    return stack.extract(images, scope, stack.Stem(_stem, stride=2), blocks, options.output_stride, training)
 
 
 xception_41 = functools.partial(_xception, scope='xception_41', rows=(*_ENTRY_FLOW, _middle_flow(8), _EXIT_FLOW))

@@ -17,13 +17,14 @@ _ROWS = [
        datasets.build_cityscapes_data datasets.build_own_data datasets.build_shapes_data datasets.build_voc2012_data
        datasets.check_data datasets.remove_gt_colormap''',
     '''core.backbone core.mobilenet core.nas_cell core.stack core.aspp core.decoder core.dense_prediction_cell
-       core.input_preprocess core.photographs core.best_checkpoint core.quantized_layers datasets.build_data''',
-    '''core.layers core.run_options core.checkpoint_follower core.cluster_server core.evaluation_report core.replicas
+       core.input_preprocess core.photographs core.best_checkpoint core.mixed_precision core.quantized_layers
+       datasets.build_data''',
+    '''core.layers core.run_options core.checkpoint_follower core.cluster_server core.evaluation_report core.limits core.replicas
        core.training_hooks core.training_folder core.visualization''',
     'common core.utils core.preprocess_utils core.checkpoint core.cluster core.metrics core.tiling datasets.dataset_info',
     'core.fake_quantize core.files datasets.tfexample datasets.colormap datasets.image_files',
     'core.tf_compat',
-    'core.errors',
+    'core.errors core.host_memory',
 ]
 _LEVELS = {f'deeplab.{name}': level for level, row in enumerate(_ROWS) for name in row.split()}
 

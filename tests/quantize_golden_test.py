@@ -1,9 +1,13 @@
 """Quantised networks against figures of tf.contrib.quantize under TensorFlow 1.15.
 
-Behind several rounded layers of random weights the figures are chaotic: where the image changes by a millionth, a value here and
-there is rounded up instead of down, and the loss of the first network moves between 3.37 and 3.42, its gradient norm between 20
-and 36. So what depends on deep rounded layers is compared loosely; figures before rounding begins, the ranges of all weights and
-those of the first layers are compared closely.
+Behind several rounded layers of random weights the figures are chaotic: a change of the weights by 6e-8 rounds a value here and
+there up instead of down. On TensorFlow 1.15 such changes move the first network between losses of 3.378 and 3.410 and gradient
+norms of 19 and 34 when tf.contrib.quantize rewrites it, between 3.385 and 3.417, 20 and 31 when it is ours. So what depends on
+deep rounded layers is compared loosely; figures before rounding begins, the ranges of all weights and those of the first layers
+are compared closely.
+
+Before rounding begins the losses agree to 2e-5, and to 3e-7 once tf.contrib.quantize counts the pixels of a dilated depthwise
+convolution right: it includes those that pad the blocks when it takes the variance of a batch.
 """
 
 import golden
@@ -108,7 +112,7 @@ def test_training_graph(name, delay, monkeypatch):
     gradient_norm = tf.global_norm(tf.gradients(tf.add_n(losses), tf.trainable_variables()))
     _assign(session)
     actual = session.run([*losses, gradient_norm, tf.get_collection(tf.GraphKeys.UPDATE_OPS)])[:3]
-    np.testing.assert_allclose(actual[0], expected['cross_entropy'], rtol=1e-3 if delay else 2e-2)
+    np.testing.assert_allclose(actual[0], expected['cross_entropy'], rtol=1e-4 if delay else 2e-2)
     np.testing.assert_allclose(actual[1], expected['regularization'], rtol=1e-4)
     np.testing.assert_allclose(actual[2], expected['global_gradient_norm'], rtol=5e-3 if delay else 1)
     if delay == 0:

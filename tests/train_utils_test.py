@@ -77,6 +77,49 @@ def test_hardest_pixels_are_a_share_of_all_pixels():
   np.testing.assert_allclose(gradient[0, 0, :, 1], [0, 0, -0.75, 0], atol=1e-7)
 
 
+def _loss_by_sorting(losses, share):
+  """What the earlier code made of the pixel losses: the mean of the first k, sorted, that are not 0."""
+  hardest, _ = tf.nn.top_k(losses, k=int(np.float32(share) * np.float32(losses.shape[0].value)))
+  num_counted = tf.reduce_sum(tf.cast(tf.not_equal(hardest, 0.0), tf.float32))
+  return tf.reduce_sum(hardest) / tf.maximum(num_counted, 1.0)
+
+
+def _value_and_gradient(function, losses, share):
+  with tf.Graph().as_default(), tf.Session() as session:
+    losses = tf.constant(losses, tf.float32)
+    loss = function(losses, share)
+    return session.run([loss, tf.gradients(loss, losses)[0]])
+
+
+@pytest.mark.parametrize('share', [0.001, 0.1, 0.25, 0.3, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize('losses', [
+    [0.5, 3, 1, 2, 0.1, 7, 4, 6, 0.2, 5],
+    [1, 2, 2, 3, 2, 1, 2, 3, 2, 1],
+    [4] * 10,
+    [0] * 10,
+    [0, 0, 0, 2, 0, 0, 1, 0, 0, 0],
+    [3],
+    np.random.RandomState(0).randint(0, 5, 201),
+], ids=['distinct', 'ties', 'equal', 'zero', 'few', 'one', 'many_ties'])
+def test_hardest_pixels_are_those_of_sorting(losses, share):
+  loss, gradient = _value_and_gradient(lambda losses, share: train_utils._mean_of_hardest(losses, share, 0), losses, share)
+  expected_loss, expected_gradient = _value_and_gradient(_loss_by_sorting, losses, share)
+  np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
+  np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-6)
+  # A whole number of pixels, none of them where the share is less than one pixel.
+  assert np.count_nonzero(gradient) <= share * len(losses)
+
+
+@pytest.mark.parametrize('share', [0.001, 0.25, 0.9])
+@pytest.mark.parametrize('position', [0, 3, 7])
+@pytest.mark.parametrize('num_bad', [1, 8])
+def test_loss_that_is_no_number_is_noticed_among_the_hardest(share, position, num_bad):
+  losses = np.arange(8.0)
+  losses[position if num_bad == 1 else slice(None)] = np.nan
+  loss, _ = _value_and_gradient(lambda losses, share: train_utils._mean_of_hardest(losses, share, 0), losses, share)
+  assert np.isnan(loss)
+
+
 @pytest.mark.parametrize('kwargs, expected', [
     ({}, 1.17029),
     ({'upsample_logits': False}, 1.11576),
