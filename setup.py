@@ -25,7 +25,7 @@ setuptools.setup(
         'absl-py',
         'pillow>=10.1',
     ],
-    extras_require={'test': ['pytest', 'pytest-xdist', 'hypothesis'], 'lint': ['ruff']},
+    extras_require={'test': ['pytest', 'pytest-xdist', 'hypothesis'], 'lint': ['ruff'], 'benchmark': ['torch']},
     entry_points={
         'console_scripts': [
             'deeplab-train = deeplab.train:run',
