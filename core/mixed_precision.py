@@ -39,9 +39,13 @@ def _normalize_as(inputs, dtype, normalizer_fn, **kwargs):
   return normalizer_fn(tf.cast(inputs, dtype), **kwargs)
 
 
-def _float32_depthwise_conv2d(inputs, kernel_size, normalizer_fn=None, **kwargs):
+def _float32_depthwise_conv2d(inputs, kernel_size, **kwargs):
   """As layers.depthwise_conv2d; what comes after the convolution has the dtype of the inputs."""
-  normalizer_fn = functools.partial(_normalize_as, dtype=inputs.dtype, normalizer_fn=normalizer_fn or tf.identity)
+  # Some networks give the normaliser to layers.depthwise_conv2d, others to slim.separable_conv2d under it.
+  with slim.arg_scope([]) as scope:
+    kwargs = {**scope.get(slim.arg_scope_func_key(slim.separable_conv2d), {}), **kwargs}
+  normalizer_fn = kwargs.pop('normalizer_fn', None) or tf.identity
+  normalizer_fn = functools.partial(_normalize_as, dtype=inputs.dtype, normalizer_fn=normalizer_fn)
   return slim.separable_conv2d(tf.cast(inputs, tf.float32), None, kernel_size, depth_multiplier=1, normalizer_fn=normalizer_fn,
                                **kwargs)
 

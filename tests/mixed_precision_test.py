@@ -86,6 +86,18 @@ def test_depthwise_convolutions_are_float32_without_gpu(dtype, gpus, depthwise, 
     assert {gradient.dtype for gradient in gradients} == {tf.float32}
 
 
+@pytest.mark.parametrize('layer', [layers.depthwise_conv2d, slim.separable_conv2d], ids=['outer', 'inner'])
+def test_depthwise_convolution_keeps_its_batch_norm(layer, monkeypatch):
+  monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: [])
+  with tf.Graph().as_default():
+    with slim.arg_scope(mixed_precision.arg_scope(tf.bfloat16)), slim.arg_scope([layer], normalizer_fn=layers.batch_norm):
+      layers.depthwise_conv2d(tf.zeros([1, 5, 5, 4], tf.bfloat16), 3, scope='with')
+      layers.depthwise_conv2d(tf.zeros([1, 5, 5, 4], tf.bfloat16), 3, normalizer_fn=None, scope='without')
+    names = [variable.op.name for variable in tf.global_variables()]
+  assert 'with/BatchNorm/moving_mean' in names
+  assert 'without/BatchNorm/moving_mean' not in names
+
+
 def test_penalty_is_that_of_the_float32_weights():
   with tf.Graph().as_default(), tf.Session() as session:
     with tf.variable_scope('', custom_getter=mixed_precision.float32_getter):
