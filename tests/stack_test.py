@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 
-from deeplab.core import stack
+from deeplab.core import layers, stack
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import slim, tf
 
@@ -22,7 +22,7 @@ def _conv_unit(net, stride, rate):
 
 def _extract(images, output_stride=8, strides=(2, 2)):
   blocks = [stack.Block(f'block{i}', 'unit', [_conv_unit] * 2, stride) for i, stride in enumerate(strides, start=1)]
-  return stack.extract(images, 'root', stack.Stem(_conv_stem, 2), blocks, output_stride)
+  return stack.extract(images, 'root', stack.Stem(_conv_stem, 2), blocks, output_stride, layers.TrainingState())
 
 
 # Entry blocks, middle and exit blocks of Xception-41, and blocks of ResNet-18: stride of the stem, and of each block.
@@ -43,7 +43,7 @@ def test_dropped_stride_dilates_only_what_follows(stem_stride, block_strides, ou
 
   blocks = [stack.Block(f'block{i}', 'unit', [unit], stride) for i, stride in enumerate(block_strides)]
   with tf.Graph().as_default():
-    stack.extract(_images(), 'root', stack.Stem(lambda images: images, stem_stride), blocks, output_stride)
+    stack.extract(_images(), 'root', stack.Stem(lambda images: images, stem_stride), blocks, output_stride, layers.TrainingState())
   assert seen == expected
 
 
