@@ -43,7 +43,8 @@ def test_dropped_stride_dilates_only_what_follows(stem_stride, block_strides, ou
 
   blocks = [stack.Block(f'block{i}', 'unit', [unit], stride) for i, stride in enumerate(block_strides)]
   with tf.Graph().as_default():
-    stack.extract(_images(), 'root', stack.Stem(lambda images: images, stem_stride), blocks, output_stride, layers.TrainingState())
+    stack.extract(_images(), 'root', stack.Stem(lambda images: images, stem_stride), blocks, output_stride,
+                  layers.TrainingState())
   assert seen == expected
 
 
@@ -56,7 +57,7 @@ def test_stride_is_in_the_last_unit():
 
   blocks = [stack.Block('block', 'unit', [functools.partial(unit, name=name) for name in 'abc'], 2)]
   with tf.Graph().as_default():
-    stack.extract(_images(), 'root', stack.Stem(lambda images: images, 2), blocks, 4)
+    stack.extract(_images(), 'root', stack.Stem(lambda images: images, 2), blocks, 4, layers.TrainingState())
   assert seen == [('a', 1, 1), ('b', 1, 1), ('c', 2, 1)]
 
 
