@@ -9,6 +9,7 @@ from absl import flags, logging
 
 from deeplab import common, data_generator, model, train_flags, train_utils
 from deeplab.core import checkpoint, cluster_server, layers, replicas, run_options, training_folder, training_hooks
+from deeplab.core.clone_input import CloneInput
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import check_data, colormap, dataset_info
@@ -137,9 +138,13 @@ def _average_gradients(tower_grads):
   return averaged
 
 
+def _device_name(index):
+  return _CPU if FLAGS.clone_on_cpu else f'/device:GPU:{index}'
+
+
 def _clone_device(index):
   """Device function of a clone: its variables on the CPU (here or of a parameter server), all else on its GPU."""
-  device = _CPU if FLAGS.clone_on_cpu else f'/device:GPU:{index}'
+  device = _device_name(index)
   # What has a device already, such as the input, keeps it.
   return lambda op: op.device or (_CPU if op.type in _VARIABLE_OPS else device)
 
@@ -294,7 +299,7 @@ def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
       log_step_count_steps=FLAGS.log_steps or None)
 
 
-def _train(cluster, target, train_tensor, summary_op, init_fn, updates):
+def _train(cluster, target, train_tensor, summary_op, init_fn, own_hooks):
   """Runs the training session; (global step that it reached, number of the signal that ended it or None)."""
   saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
                          keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
@@ -303,7 +308,7 @@ def _train(cluster, target, train_tensor, summary_op, init_fn, updates):
                                          FLAGS.training_number_of_steps, FLAGS.log_steps)
   hooks, chief_only_hooks = _hooks(cluster, progress, scaffold)
   with training_hooks.StopOnSignalHook() as stop_hook, _open_session(
-      cluster, target, scaffold, [*hooks, updates, stop_hook], chief_only_hooks) as session:
+      cluster, target, scaffold, [*hooks, *own_hooks, stop_hook], chief_only_hooks) as session:
     # A run that has ended is not trained one step further.
     while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
       session.run(train_tensor)
@@ -421,11 +426,11 @@ def _run_worker(cluster, target):
     with tf.device(cluster.device()):
       dataset = _build_dataset(cluster)
       with tf.device(_CPU):
-        iterator = dataset.get_one_shot_iterator()
+        batches = CloneInput(dataset.get_one_shot_iterator(), [_device_name(i) for i in range(FLAGS.num_clones)])
       updates = _updates(cluster, is_resumed=prefix is not None)
-      train_tensor, summary_op = _train_deeplab_model(iterator, dataset.num_of_classes, dataset.ignore_label, updates)
+      train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
-      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, updates))
+      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, [updates, batches]))
 
 
 def main(unused_argv):

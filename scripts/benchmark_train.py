@@ -5,7 +5,7 @@
 A setting is a text of flags of train.py (empty: none), or the word `unchanged` (graph, kernels and allocator as the earlier code
 would have them on this TensorFlow) or `pytorch` (the twin in scripts/benchmarks, needs torch). What follows `--` are flags of
 train.py for all settings. Each setting runs in a process of its own; the processes take turns, A B A B, so that changes of the
-machine's speed meet all of them. Ratios are medians over the rounds.
+machine's speed meet all of them. Ratios and seconds are medians over the rounds.
 """
 
 import json
@@ -38,8 +38,6 @@ class Worker:
 
   Attributes:
     description: what it told after its first step.
-    seconds: of each step that was timed.
-    turns: seconds per step of each turn.
   """
 
   def __init__(self, setting, input_name, train_flags):
@@ -51,7 +49,6 @@ class Worker:
         [sys.executable, str(_WORKER), kind, input_name, *train_flags, *own_flags], env=environment,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     self.description = self._read()
-    self.seconds, self.turns = [], []
 
   def _read(self):
     for line in self._process.stdout:
@@ -60,12 +57,10 @@ class Worker:
     raise RuntimeError(f'The process {" ".join(self._process.args)} has ended with code {self._process.wait()}; see above.')
 
   def run(self, num_steps):
-    """Trains that many steps, after one that is not counted: it warms the caches again."""
+    """Mean seconds of that many steps, after one that is not counted: it warms the caches again."""
     self._process.stdin.write(f'{num_steps + 1}\n')
     self._process.stdin.flush()
-    seconds = self._read()['seconds'][1:]
-    self.seconds += seconds
-    self.turns.append(statistics.mean(seconds))
+    return statistics.mean(self._read()['seconds'][1:])
 
   def close(self):
     self._process.stdin.close()
@@ -73,9 +68,9 @@ class Worker:
 
 
 def take_turns(workers):
-  for _ in range(FLAGS.rounds):
-    for worker in workers:
-      worker.run(FLAGS.steps)
+  """For each worker its seconds per step, a list of one number per round."""
+  rounds = [[worker.run(FLAGS.steps) for worker in workers] for _ in range(FLAGS.rounds)]
+  return list(zip(*rounds))
 
 
 def _train_flags(arguments, folder):
@@ -86,33 +81,35 @@ def _train_flags(arguments, folder):
           '--dataset=pascal_voc_seg', *arguments]
 
 
-def _ratio(worker, other):
-  """How many times as fast the first is, by turns side by side."""
-  return statistics.median(b / a for a, b in zip(worker.turns, other.turns, strict=True))
+def _ratio(seconds, others):
+  """How many times as long the others take, of turns side by side."""
+  return statistics.median(other / own for own, other in zip(seconds, others, strict=True))
 
 
-def figures(setting, worker, pipeline_worker, batch_size):
-  """All figures of one setting, dict."""
-  seconds = statistics.median(worker.seconds)
-  rows = {'setting': setting or 'train.py', 'seconds_per_step': seconds, 'images_per_second': batch_size / seconds,
+def compute_figures(setting, worker, seconds, batch_size):
+  """Figures of one setting with a fixed batch, dict."""
+  median = statistics.median(seconds)
+  return {'setting': setting or 'train.py', 'seconds_per_step': median, 'images_per_second': batch_size / median,
           **worker.description}
-  if pipeline_worker:
-    by_op = pipeline_worker.description['seconds_by_op']
-    end_to_end = statistics.median(pipeline_worker.seconds)
-    rows.update(end_to_end_seconds=end_to_end, end_to_end_over_compute=_ratio(worker, pipeline_worker),
-                input_wait_share=by_op.get('IteratorGetNext', 0.0) / end_to_end)
-  return rows
 
 
-def print_figures(rows, ratios):
+def pipeline_figures(worker, pipeline_worker):
+  """What the input pipeline adds to them, dict; the two workers take turns for it."""
+  seconds, end_to_end = take_turns([worker, pipeline_worker])
+  median = statistics.median(end_to_end)
+  wait = pipeline_worker.description['seconds_by_op'].get('IteratorGetNext', 0.0)
+  return {'end_to_end_seconds': median, 'end_to_end_over_compute': _ratio(seconds, end_to_end), 'input_wait_share': wait / median}
+
+
+def print_figures(rows):
   """One line per setting, then where the time goes."""
   columns = ('s/step', 'images/s', 'end to end', 'input wait', 'peak MB', 'start s', 'ratio')
   print(f'{"setting":<34}' + ''.join(f'{column:>12}' for column in columns))
-  for row, ratio in zip(rows, ratios, strict=True):
+  for row in rows:
     has_input = 'input_wait_share' in row
     cells = (f'{row["seconds_per_step"]:.3f}', f'{row["images_per_second"]:.2f}',
              f'{row["end_to_end_over_compute"]:.3f}' if has_input else '', f'{row["input_wait_share"]:.1%}' if has_input else '',
-             f'{row["peak_megabytes"]:.0f}', f'{sum(row["start"].values()):.1f}', f'{ratio:.2f}')
+             f'{row["peak_megabytes"]:.0f}', f'{sum(row["start"].values()):.1f}', f'{row["seconds_over_first"]:.2f}')
     print(f'{row["setting"]:<34}' + ''.join(f'{cell:>12}' for cell in cells))
   print('end to end: seconds with the input pipeline over those of compute alone; ratio: seconds over those of the first setting')
   for row in rows:
@@ -133,18 +130,17 @@ def main(argv):
     train_flags = _train_flags(argv[1:], folder)
     batch_size = int(next(flag for flag in reversed(train_flags) if 'train_batch_size' in flag).split('=')[1])
     workers = [Worker(setting, 'fixed', train_flags) for setting in FLAGS.setting]
-    take_turns(workers)
-    pipeline_workers = [Worker(setting, 'records', train_flags) if FLAGS.end_to_end and setting != 'pytorch' else None
-                        for setting in FLAGS.setting]
-    for worker, pipeline_worker in zip(workers, pipeline_workers, strict=True):
-      if pipeline_worker:
-        worker.turns.clear()
-        take_turns([worker, pipeline_worker])
-    rows = [figures(*pair, batch_size) for pair in zip(FLAGS.setting, workers, pipeline_workers, strict=True)]
-    ratios = [_ratio(workers[0], worker) for worker in workers]
-    for worker in filter(None, [*workers, *pipeline_workers]):
+    turns = take_turns(workers)
+    rows = [compute_figures(*row, batch_size) for row in zip(FLAGS.setting, workers, turns, strict=True)]
+    for row, worker, setting in zip(rows, workers, FLAGS.setting, strict=True):
+      if FLAGS.end_to_end and setting != 'pytorch':
+        pipeline_worker = Worker(setting, 'records', train_flags)
+        row.update(pipeline_figures(worker, pipeline_worker))
+        pipeline_worker.close()
       worker.close()
-  print_figures(rows, ratios)
+  for row, seconds in zip(rows, turns, strict=True):
+    row['seconds_over_first'] = _ratio(turns[0], seconds)
+  print_figures(rows)
   if FLAGS.json:
     pathlib.Path(FLAGS.json).write_text(json.dumps(rows, indent=1), encoding='utf-8')
 

@@ -20,7 +20,7 @@ _CASES = sorted(path.stem for path in (golden.TESTDATA / 'architectures').glob('
 # a change of the weights by 6e-8 moves logits of resnet_v1_101 by 3e-3 of their standard deviation, as far as the figures lie.
 _DEEP = {'nas_pnasnet': 5, 'nas_hnasnet': 5}
 _DEEP_WITH_TRAINED_BATCH_NORM = {
-    **_DEEP, 'nas_hnasnet': 8, 'resnet_v1_50': 5, 'resnet_v1_50_beta': 5, 'resnet_v1_101': 10, 'resnet_v1_101_beta': 10,
+    **_DEEP, 'nas_hnasnet': 8, 'resnet_v1_50': 5, 'resnet_v1_50_beta': 5, 'resnet_v1_101': 10, 'resnet_v1_101_beta': 15,
     'xception_65': 5, 'xception_65_os8': 5, 'xception_65_bounded_multi_grid': 5, 'xception_71': 5}
 # Cases whose training graph is in the quick run, too; with frozen batch norm only the first. Evaluation graphs all are.
 _QUICK = ('mobilenet_v2', 'mobilenet_v2_aspp_decoder', 'mobilenet_v2_pyramid', 'mobilenet_v3_large_seg', 'mobilenet_v3_small_seg',
@@ -42,13 +42,21 @@ def _options(case):
       atrous_rates=case.get('atrous_rates'), output_stride=case.get('output_stride', 16), **fields)
 
 
-# A computation in float64 gives a gradient norm of 128.3 here, the figure is 125.7; ours is between 127.5 and 130.3, and 125.6
-# when TensorFlow 1.15 runs the same graph.
-_GLOBAL_NORM_TOLERANCE = {('resnet_v1_50', True): 4e-2}
+# What rounding alone does to gradients where batch norm is trained: (bound of the norm of all, bound of each norm).
+# A computation in float64 gives 128.3 for all of resnet_v1_50, the figure is 125.7; ours is between 127.5 and 130.3, and 125.6
+# when TensorFlow 1.15 runs the same graph. The MobileNets keep to the bounds of the others without the kernels of oneDNN; with
+# them a change of the weights by 6e-8 moves a norm of aspp3_depthwise by 10 %, as far as the figure lies.
+_GRADIENT_TOLERANCES = {'resnet_v1_50': (4e-2, 0.15), 'loss_hard_mining': (4e-3, 3e-2), 'mobilenet_v2_aspp_decoder': (4e-3, 0.15)}
 
 
 def _tolerance(case, bound, fine_tune_batch_norm=False):
   return bound * (_DEEP_WITH_TRAINED_BATCH_NORM if fine_tune_batch_norm else _DEEP).get(case['name'], 1)
+
+
+def _gradient_tolerances(case, fine_tune_batch_norm):
+  if fine_tune_batch_norm and case['name'] in _GRADIENT_TOLERANCES:
+    return _GRADIENT_TOLERANCES[case['name']]
+  return _tolerance(case, 2e-3, fine_tune_batch_norm), _tolerance(case, 3e-2, fine_tune_batch_norm)
 
 
 def _penalised(variables, gradient_of_penalty):
@@ -124,7 +132,7 @@ def test_training_graph(name, fine_tune_batch_norm, monkeypatch):
                                rtol=tolerance(1e-4))
     golden.assert_sample(logits, expected['merged_logits'], tolerance(1e-3))
     _check_gradients(norms, {row[0]: row[column] for row in rows if row[column] is not None}, expected['global_gradient_norm'],
-                     _GLOBAL_NORM_TOLERANCE.get((name, fine_tune_batch_norm), tolerance(2e-3)), tolerance(3e-2))
+                     *_gradient_tolerances(case, fine_tune_batch_norm))
     if fine_tune_batch_norm:
       _check_moving_averages(case, session, rows)
 

@@ -107,7 +107,7 @@ _TRAIN = [
     ('--min_scale_factor=2 --max_scale_factor=0.5', '--min_scale_factor=2.0 and --max_scale_factor=0.5: give'),
     ('--min_scale_factor=0', '--min_scale_factor=0.0 and --max_scale_factor=2.0: give a number above 0'),
     ('--scale_factor_step_size=2', '--scale_factor_step_size=2.0 is more than --max_scale_factor=2.0 less --min_scale_factor='),
-    ('--max_resize_value=65', '--max_resize_value=65 with --min_resize_value=None: give both'),
+    ('--max_resize_value=65', '--max_resize_value=65 with --min_resize_value=not set: give both'),
     ('--min_resize_value=65 --max_resize_value=33', '--max_resize_value=33 with --min_resize_value=65: give both'),
     ('--train_batch_size=1', '--fine_tune_batch_norm with 1 image per clone: the pooled image is a single pixel'),
     ('--train_batch_size=2 --num_clones=2 --clone_on_cpu', '--fine_tune_batch_norm with 1 image per clone'),

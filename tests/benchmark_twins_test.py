@@ -1,11 +1,10 @@
 """The networks of scripts/benchmarks/pytorch_twins.py are those of the graph: same parameters, same logits."""
 
-import importlib.util
 import math
-import pathlib
 
 import numpy as np
 import pytest
+import script_module
 from golden import assign_weights
 
 from deeplab import common, model
@@ -14,10 +13,7 @@ from deeplab.core.tf_compat import tf
 
 torch = pytest.importorskip('torch')
 
-_PATH = pathlib.Path(__file__).parent.parent / 'scripts' / 'benchmarks' / 'pytorch_twins.py'
-_SPEC = importlib.util.spec_from_file_location('pytorch_twins', _PATH)
-pytorch_twins = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(pytorch_twins)
+pytorch_twins = script_module.load('benchmarks/pytorch_twins.py')
 
 # At 321 pixels every atrous rate sees more than its centre.
 _CLASSES, _CROP = 21, 321

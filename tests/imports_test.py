@@ -19,8 +19,8 @@ _ROWS = [
     '''core.backbone core.mobilenet core.nas_cell core.stack core.aspp core.decoder core.dense_prediction_cell
        core.input_preprocess core.photographs core.best_checkpoint core.mixed_precision core.quantized_layers
        datasets.build_data''',
-    '''core.layers core.run_options core.checkpoint_follower core.cluster_server core.evaluation_report core.limits core.replicas
-       core.training_hooks core.training_folder core.visualization''',
+    '''core.clone_input core.layers core.run_options core.checkpoint_follower core.cluster_server core.evaluation_report
+       core.limits core.replicas core.training_hooks core.training_folder core.visualization''',
     'common core.utils core.preprocess_utils core.checkpoint core.cluster core.metrics core.tiling datasets.dataset_info',
     'core.fake_quantize core.files datasets.tfexample datasets.colormap datasets.image_files',
     'core.tf_compat',

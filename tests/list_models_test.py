@@ -1,10 +1,10 @@
 """The tables that scripts/list_models.sh prints, against the code and the figures published with the checkpoints."""
 
-import importlib.util
 import pathlib
 
 import numpy as np
 import pytest
+import script_module
 import tiny_run
 from absl import flags
 from absl.testing import flagsaver
@@ -14,9 +14,7 @@ from deeplab.core import feature_extractor
 from deeplab.core.tf_compat import tf
 
 _ROOT = pathlib.Path(__file__).parent.parent
-_SPEC = importlib.util.spec_from_file_location('list_models', _ROOT / 'scripts' / 'list_models.py')
-list_models = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(list_models)
+list_models = script_module.load('list_models.py')
 
 common.define_network_flags()
 _CLASSES = {'PASCAL VOC': 21, 'Cityscapes': 19, 'ADE20K': 151}

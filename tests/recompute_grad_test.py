@@ -52,7 +52,7 @@ def test_same_step(name, fine_tune_batch_norm):
   loss, gradients, averages, num_update_ops = _step(name, fine_tune_batch_norm, recompute_grad=True)
   expected_loss, expected_gradients, expected_averages, expected_num_update_ops = _step(name, fine_tune_batch_norm, False)
   np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
-  _assert_same(gradients, expected_gradients, 1e-4)
+  _assert_same(gradients, expected_gradients, 2e-4)
   assert num_update_ops == expected_num_update_ops
   _assert_same(averages, expected_averages, 1e-6)
   initial = {variable: golden.weights(variable, value.shape) for variable, value in averages.items()}
@@ -136,7 +136,7 @@ def test_refused(arguments, message):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='reads the peak in kilobytes, and tunes the GNU allocator')
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='reads /proc, and tunes the GNU allocator')
 def test_takes_less_memory():
   # Large blocks go back to the system when they are freed.
   environment = {**os.environ, 'CUDA_VISIBLE_DEVICES': '', 'MALLOC_MMAP_THRESHOLD_': '65536'}

@@ -107,13 +107,8 @@ class TensorFlowStep:
 
   def multiply_adds(self):
     """Multiplications of the convolutions of one step: forwards, and twice that for both gradients."""
-    total = 0
-    for op in self._graph.get_operations():
-      if op.type in ('Conv2D', 'DepthwiseConv2dNative'):
-        height, width, channels_in, _ = op.inputs[1].shape.as_list()
-        per_value = height * width * (channels_in if op.type == 'Conv2D' else 1)
-        total += per_value * int(np.prod(op.outputs[0].shape.as_list()))
-    return 3 * total
+    import list_models
+    return 3 * list_models.multiply_adds(self._graph)
 
   def matrix_product_speed(self):
     """Multiply-adds per second of a product of large float32 matrices."""
