@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from deeplab.core import checkpoint, utils
+from deeplab.core import checkpoint, fake_quantize, utils
 from deeplab.core.errors import InputError
 from deeplab.core.feature_extractor import BACKBONES
 from deeplab.core.tf_compat import tf
@@ -319,7 +319,7 @@ def get_model_init_fn(train_logdir, tf_initial_checkpoint, initialize_last_layer
   if not plan.restored:
     return None
   saver = tf.train.Saver([variables[name] for name in plan.restored], name='initial_checkpoint')
-  summary = _summarize(plan, len(variables), prefix)
+  summary = _summarize(plan, prefix)
 
   def init_fn(*scaffold_and_session):
     saver.restore(scaffold_and_session[-1], prefix)
@@ -328,17 +328,24 @@ def get_model_init_fn(train_logdir, tf_initial_checkpoint, initialize_last_layer
 
 
 class _Plan(NamedTuple):
-  """Names of the model variables, by what becomes of them; only `restored` ones take the values of the checkpoint."""
+  """Names of the model variables, by what becomes of them; only `restored` ones take the values of the checkpoint.
+
+  `ranges` are those of 8-bit training where the checkpoint is of floating point and so cannot hold any.
+  """
   restored: list
   excluded: list
   missing: list
   mismatched: list
+  ranges: list
 
 
 def _plan_restore(variables, shapes, initialize_last_layer, last_layers):
-  plan = _Plan([], [], [], [])
+  plan = _Plan([], [], [], [], [])
+  is_float = not fake_quantize.count_ranges(shapes)
   for name, variable in variables.items():
-    if not initialize_last_layer and is_last_layer(name, last_layers):
+    if is_float and fake_quantize.is_of_range(name):
+      plan.ranges.append(name)
+    elif not initialize_last_layer and is_last_layer(name, last_layers):
       plan.excluded.append(name)
     elif name not in shapes:
       plan.missing.append(name)
@@ -383,15 +390,17 @@ def _has_entry_per_class(name):
   return name.endswith('/biases') and is_last_layer(name, ['logits', 'decoder'])
 
 
-def _summarize(plan, num_variables, prefix):
+def _summarize(plan, prefix):
   """What the restore did, a line for each outcome."""
-  lines = [f'Restored {len(plan.restored)} of {num_variables} model variables from {prefix}: '
+  fresh = [*plan.excluded, *plan.mismatched, *plan.missing]
+  lines = [f'Restored {len(plan.restored)} of {len(plan.restored) + len(fresh)} model variables from {prefix}: '
            f'{_describe(_count_scopes(plan.restored))}.']
   reasons = {'skipped by --initialize_last_layer=false': plan.excluded, 'skipped, other shape': plan.mismatched,
              'not in the checkpoint': plan.missing}
   lines += [f'  {reason}: {_describe(_count_scopes(names))}.' for reason, names in reasons.items() if names]
-  fresh = [*plan.excluded, *plan.mismatched, *plan.missing]
   lines.append(f'  newly initialised: {len(fresh)}{", " + _describe(_count_scopes(fresh)) if fresh else ""}.')
+  if plan.ranges:
+    lines.append(f'  The {fake_quantize.count_ranges(plan.ranges)} ranges of 8-bit training start afresh.')
   return '\n'.join(lines)
 
 

@@ -6,11 +6,24 @@ always acts. Names of the variables: `<scope>/{min,max}` and, for a moving avera
 local_step}`, as checkpoints of tf.contrib.quantize have them.
 """
 
+import re
+
 from deeplab.core.tf_compat import slim, tf
 
 _NUM_BITS = 8
 _RANGE_DECAY = 0.999
 _INITIAL_RANGE = 6.0
+_RANGE_VARIABLE = re.compile(r'quant(_\d+)?/(.+/)?(min|max)(/biased|/local_step)?$')
+
+
+def is_of_range(name):
+  """Whether a variable of this name is an end of a range, or belongs to the moving average of one."""
+  return bool(_RANGE_VARIABLE.search(name))
+
+
+def count_ranges(names):
+  """Number of ranges among variables of these names."""
+  return sum(is_of_range(name) and name.endswith('/min') for name in names)
 
 
 def state_variable(name, shape, value):

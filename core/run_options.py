@@ -14,7 +14,7 @@ from typing import NamedTuple
 from absl import logging
 
 from deeplab import common
-from deeplab.core import checkpoint, files
+from deeplab.core import checkpoint, fake_quantize, files
 from deeplab.core.errors import InputError
 from deeplab.core.tf_compat import tf
 from deeplab.datasets import dataset_info
@@ -300,7 +300,7 @@ def restored_session(prefix, master=''):
 
 
 def check_variables(prefix, variables):
-  """Refuses a checkpoint that is not one of the network built, before it is restored.
+  """Refuses a checkpoint that is not one of the network built, before it is restored; warns of one of 8 bits used without.
 
   Args:
     prefix: prefix of the checkpoint.
@@ -323,6 +323,8 @@ def check_variables(prefix, variables):
     # The head follows the backbone in its shapes.
     likely = _BACKBONE_FLAGS if _BACKBONE_FLAGS in flags else '; '.join(flags)
     raise InputError(f'{prefix} is of another network: {"; ".join(faults)}. Compare with the flags of the training: {likely}.')
+  if fake_quantize.count_ranges(shapes) and not fake_quantize.count_ranges(network):
+    logging.warning('%s was trained for 8-bit arithmetic, but is used in floating point: give --quantize_delay_step=0.', prefix)
 
 
 def _head_flags(name):

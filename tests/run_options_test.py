@@ -209,6 +209,15 @@ def test_what_only_training_needs_may_be_left(tmp_path):
          _head(3))
 
 
+def test_checkpoint_of_8_bits_in_floating_point_is_warned_of(tmp_path, caplog):
+  ranges = {'aspp0__act_quant__min': [], 'aspp0__act_quant__max': []}
+  _check(tmp_path, {**_head(3), **ranges}, {**_head(3), **ranges})
+  _check(tmp_path, _head(3), _head(3))
+  assert not caplog.text
+  _check(tmp_path, {**_head(3), **ranges}, _head(3))
+  assert 'trained for 8-bit arithmetic, but is used in floating point: give --quantize_delay_step=0.' in caplog.text
+
+
 def test_data_set_of_the_run_is_the_default(tmp_path):
   prefix, records = str(tmp_path / 'model.ckpt-8'), tmp_path / 'records'
   records.mkdir()

@@ -430,6 +430,34 @@ def test_init_from_backbone_alone(tmp_path, caplog):
     _start(prefix, tmp_path, _network_shapes(), ignore_missing_vars=False)
 
 
+_RANGE_SHAPES = {
+    'MobilenetV2/Conv/weights_quant/min': [], 'MobilenetV2/Conv/weights_quant/max': [],
+    'aspp0/act_quant/min': [], 'aspp0/act_quant/max': [], 'aspp0/act_quant/aspp0/act_quant/min/biased': [],
+    'aspp0/act_quant/aspp0/act_quant/min/local_step': []}
+
+
+@pytest.mark.parametrize('initialize_last_layer', [True, False, 'auto'])
+def test_init_of_8_bit_training_from_floating_point(tmp_path, caplog, initialize_last_layer):
+  prefix = _save(str(tmp_path / 'initial' / 'model.ckpt'), _network_shapes(), 3.0)
+  with caplog.at_level('INFO', logger='absl'):
+    values = _start(prefix, tmp_path, {**_network_shapes(), **_RANGE_SHAPES}, initialize_last_layer, ignore_missing_vars=False)
+  assert {values[name] for name in _RANGE_SHAPES} == {0.0}
+  assert f'Restored {9 if initialize_last_layer else 7} of 9 model variables' in caplog.text
+  assert 'The 2 ranges of 8-bit training start afresh.' in caplog.text
+  assert 'not in the checkpoint' not in caplog.text
+  assert not [record for record in caplog.records if record.levelname == 'WARNING']
+
+
+def test_init_of_8_bit_training_from_8_bits_names_missing_ranges(tmp_path, caplog):
+  lost = 'aspp0/act_quant/aspp0/act_quant/min/biased'
+  held = {**_network_shapes(), **_RANGE_SHAPES}
+  del held[lost]
+  prefix = _save(str(tmp_path / 'initial' / 'model.ckpt'), held, 3.0)
+  values = _start(prefix, tmp_path, {**held, lost: []})
+  assert {name for name, value in values.items() if value == 0.0} == {lost, 'Momentum', 'global_step'}
+  assert 'lacks 1 variables of this network, which start afresh: aspp0 1.' in caplog.text
+
+
 def test_checkpoint_of_the_training_takes_precedence(tmp_path, caplog):
   initial = _save(str(tmp_path / 'initial' / 'model.ckpt'), _network_shapes(), 3.0)
   _save(str(tmp_path / 'log' / 'model.ckpt-7'), _network_shapes(), 5.0, step=7)
