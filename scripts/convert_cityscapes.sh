@@ -27,6 +27,9 @@ if [[ "$(count _gtFine_labelTrainIds.png)" -lt "$(count _gtFine_polygons.json)" 
   CREATOR="$CITYSCAPES_ROOT/cityscapesscripts/preparation/createTrainIdLabelImgs.py"
   if [[ -e "$CREATOR" ]]; then
     CITYSCAPES_DATASET="$CITYSCAPES_ROOT" PYTHONPATH="$CITYSCAPES_ROOT" "$PYTHON" "$CREATOR"
+  elif ! "$PYTHON" -c 'import cityscapesscripts' 2>/dev/null; then
+    echo "The labels *_labelTrainIds.png are made by cityscapesscripts, which is not there: pip install cityscapesscripts" >&2
+    exit 1
   else
     CITYSCAPES_DATASET="$CITYSCAPES_ROOT" "$PYTHON" -m cityscapesscripts.preparation.createTrainIdLabelImgs
   fi
