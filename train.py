@@ -138,13 +138,13 @@ def _average_gradients(tower_grads):
   return averaged
 
 
-def _device_name(index):
-  return _CPU if FLAGS.clone_on_cpu else f'/device:GPU:{index}'
+def _gpu(index):
+  return f'/device:GPU:{index}'
 
 
 def _clone_device(index):
   """Device function of a clone: its variables on the CPU (here or of a parameter server), all else on its GPU."""
-  device = _device_name(index)
+  device = _CPU if FLAGS.clone_on_cpu else _gpu(index)
   # What has a device already, such as the input, keeps it.
   return lambda op: op.device or (_CPU if op.type in _VARIABLE_OPS else device)
 
@@ -363,13 +363,15 @@ def _start_run(prefix, model_options, descriptor):
                                        _last_layers(), ignore_missing_vars=True)
 
 
-def _log_clones():
-  gpus = [gpu.name for gpu in tf.config.list_physical_devices('GPU')]
-  if not gpus and not FLAGS.clone_on_cpu:
+def _devices():
+  """Name of the device that each clone really runs on; logs them."""
+  has_gpus = bool(tf.config.list_physical_devices('GPU'))
+  if not has_gpus and not FLAGS.clone_on_cpu:
     logging.warning('TensorFlow finds no GPU: training runs on the CPU.')
-  for i in range(FLAGS.num_clones):
-    logging.info('Clone %d: %d images per step on %s.', i, FLAGS.train_batch_size // FLAGS.num_clones,
-                 gpus[i] if gpus and not FLAGS.clone_on_cpu else _CPU)
+  devices = [_gpu(i) if has_gpus and not FLAGS.clone_on_cpu else _CPU for i in range(FLAGS.num_clones)]
+  for i, device in enumerate(devices):
+    logging.info('Clone %d: %d images per step on %s.', i, FLAGS.train_batch_size // FLAGS.num_clones, device)
+  return devices
 
 
 def _end(last_step, signal_number):
@@ -420,13 +422,13 @@ def _run_worker(cluster, target):
     _look_through_data(descriptor)
   prefix = _prepare_folder(model_options, descriptor, cluster.is_chief)
   logging.info('Training on the %s split of %s.', FLAGS.train_split, descriptor.name)
-  _log_clones()
+  devices = _devices()
   with tf.Graph().as_default():
     tf.set_random_seed(_seed(cluster))
     with tf.device(cluster.device()):
       dataset = _build_dataset(cluster)
       with tf.device(_CPU):
-        batches = CloneInput(dataset.get_one_shot_iterator(), [_device_name(i) for i in range(FLAGS.num_clones)])
+        batches = CloneInput(dataset.get_one_shot_iterator(), devices)
       updates = _updates(cluster, is_resumed=prefix is not None)
       train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None

@@ -52,9 +52,10 @@ class CloneInput(tf.train.SessionRunHook):
     return prefetched
 
   def after_create_session(self, session, coord):
-    # A server outlives its sessions: batches of one that has failed would be a step too many.
-    session.run(self._clear_ops)
-    session.run(self._fetch_ops)
+    if self._fetch_ops:
+      # A server outlives its sessions: batches of one that has failed would be a step too many.
+      session.run(self._clear_ops)
+      session.run(self._fetch_ops)
 
   def before_run(self, run_context):
     return tf.train.SessionRunArgs(self._fetch_ops)
