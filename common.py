@@ -14,9 +14,10 @@ import sys
 
 from absl import app, flags, logging
 
-from deeplab.core import host_memory
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base import errors, host_memory
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.networks.nas import nas_network
 
 FLAGS = flags.FLAGS
 
@@ -36,13 +37,6 @@ AUTO = 'auto'
 
 # Name of the split without labels.
 TEST_SET = 'test'
-
-# ModelOptions.nas_architecture_options when nothing special is asked for.
-NAS_DEFAULTS = {
-    'nas_stem_output_num_conv_filters': 20,
-    'nas_use_classification_head': False,
-    'nas_remove_os32_stride': False,
-}
 
 
 class _ListParser(flags.ArgumentParser):
@@ -176,11 +170,11 @@ flags.DEFINE_integer('divisible_by', None, 'Channel counts of mobilenet_v2 are r
 flags.DEFINE_boolean('use_bounded_activation', False, 'relu6 in place of relu in Xception, ASPP and decoder.')
 flags.DEFINE_float('batch_norm_decay', None, 'Decay of all batch norm moving averages; unset: the own value of each part of the '
                    'network, 0.95 to 0.9997.', lower_bound=0.0, upper_bound=1.0)
-flags.DEFINE_integer('nas_stem_output_num_conv_filters', NAS_DEFAULTS['nas_stem_output_num_conv_filters'],
+flags.DEFINE_integer('nas_stem_output_num_conv_filters', nas_network.DEFAULT_OPTIONS['nas_stem_output_num_conv_filters'],
                      'Width of the first cell of a NAS network.', lower_bound=1)
-flags.DEFINE_boolean('nas_use_classification_head', NAS_DEFAULTS['nas_use_classification_head'],
+flags.DEFINE_boolean('nas_use_classification_head', nas_network.DEFAULT_OPTIONS['nas_use_classification_head'],
                      'Adds the ImageNet head convolutions to a NAS network.')
-flags.DEFINE_boolean('nas_remove_os32_stride', NAS_DEFAULTS['nas_remove_os32_stride'],
+flags.DEFINE_boolean('nas_remove_os32_stride', nas_network.DEFAULT_OPTIONS['nas_remove_os32_stride'],
                      'Keeps a NAS network at output stride 16 where it would go to 32.')
 
 # Its head: ASPP, or a dense prediction cell, then a decoder.
@@ -277,7 +271,7 @@ def _read_dense_prediction_cell(path):
 def _fields_from_flags():
   values = {name: flag_value(name) for name in _FIELDS[5:] if name not in _DERIVED_FIELDS}
   values['dense_prediction_cell_config'] = _read_dense_prediction_cell(flag_value('dense_prediction_cell_json'))
-  values['nas_architecture_options'] = {name: flag_value(name) for name in NAS_DEFAULTS}
+  values['nas_architecture_options'] = {name: flag_value(name) for name in nas_network.DEFAULT_OPTIONS}
   return values
 
 
@@ -385,15 +379,6 @@ def _parse_command_line(argv, required_flags):
   return argv[:1]
 
 
-def explain(error):
-  """What a TensorFlow error (tf.errors.OpError) says, without where in the graph."""
-  text = (error.message or str(error)).split('\n\t [[')[0]
-  assertion = re.search(r'assertion failed: \[(.*)\]', text, re.DOTALL)
-  if assertion:
-    return assertion.group(1).replace('\\"', '"').replace('] [', ' ')
-  return text.strip().splitlines()[-1]
-
-
 def _report(message):
   logging.error('%s', message)
   logging.debug('Where it happened:', exc_info=True)
@@ -430,7 +415,7 @@ def run_program(main, required_flags=()):
     except InputError as error:
       return _report(error)
     except tf.errors.OpError as error:
-      return _report(explain(error))
+      return _report(errors.explain(error))
     except KeyboardInterrupt:
       logging.error('Interrupted.')
       return 128 + signal.SIGINT

@@ -5,9 +5,10 @@ import os
 from absl import logging
 
 from deeplab import common
-from deeplab.core import feature_extractor, input_preprocess, preprocess_utils
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import input_preprocess, preprocess_utils
+from deeplab.core.networks import feature_extractor
 from deeplab.datasets import dataset_info, tfexample
 
 # The shuffle holds serialized records of about this size altogether, but no fewer than that number of them.

@@ -10,19 +10,12 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
-from deeplab.core import (
-    best_checkpoint,
-    checkpoint,
-    checkpoint_follower,
-    evaluation_report,
-    files,
-    limits,
-    metrics,
-    run_options,
-    tiling,
-)
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base import files
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import tiling
+from deeplab.core.report import evaluation_report, metrics
+from deeplab.core.run import best_checkpoint, checkpoint, checkpoint_follower, limits, run_options
 from deeplab.datasets import dataset_info
 
 FLAGS = flags.FLAGS

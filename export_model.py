@@ -17,9 +17,12 @@ import os
 from absl import flags, logging
 
 from deeplab import common, model
-from deeplab.core import checkpoint, feature_extractor, files, input_preprocess, run_options
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base import files
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import input_preprocess
+from deeplab.core.networks import feature_extractor
+from deeplab.core.run import checkpoint, run_options
 
 FLAGS = flags.FLAGS
 

@@ -7,9 +7,11 @@ images [b, h, w, 3] -> backbone [b, h/os, w/os, c] -> ASPP [b, h/os, w/os, 256] 
 from absl import logging
 
 from deeplab import common
-from deeplab.core import aspp, decoder, dense_prediction_cell, feature_extractor, layers, mixed_precision, quantized_layers, utils
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import slim, tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import slim, tf
+from deeplab.core.head import aspp, decoder, dense_prediction_cell
+from deeplab.core.layers import layers, mixed_precision, quantized_layers, utils
+from deeplab.core.networks import feature_extractor
 
 # Variable scopes of the head.
 LOGITS_SCOPE_NAME = 'logits'
@@ -340,7 +342,7 @@ def refine_by_decoder(features, end_points, crop_size=None, decoder_output_strid
                       decoder_use_sum_merge=False, decoder_filters=256, decoder_output_is_logits=False, model_variant=None,
                       weight_decay=0.0001, reuse=None, is_training=False, fine_tune_batch_norm=False,
                       use_bounded_activation=False, sync_batch_norm_method='None'):
-  """Merges the features with low-level ones of the backbone (core/decoder.py).
+  """Merges the features with low-level ones of the backbone (core/head/decoder.py).
 
   Args:
     features: float32 [batch, height / output_stride, width / output_stride, channels].

@@ -5,6 +5,7 @@ import pathlib
 import setuptools
 
 _TENSORFLOW_RANGE = '>=2.16,<2.22'
+_PACKAGES = ['deeplab', *(f'deeplab.{name}' for name in setuptools.find_packages(include=['core*', 'datasets*']))]
 
 setuptools.setup(
     name='deeplab-slim',
@@ -14,8 +15,8 @@ setuptools.setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     python_requires='>=3.10,<3.14',
-    packages=['deeplab', 'deeplab.core', 'deeplab.datasets'],
-    package_dir={'deeplab': '.', 'deeplab.core': 'core', 'deeplab.datasets': 'datasets'},
+    packages=_PACKAGES,
+    package_dir={'deeplab': '.', **{name: name.removeprefix('deeplab.').replace('.', '/') for name in _PACKAGES[1:]}},
     package_data={'deeplab.core': ['*.json']},
     install_requires=[
         f'tensorflow{_TENSORFLOW_RANGE}',

@@ -8,11 +8,14 @@ import signal
 from absl import flags, logging
 
 from deeplab import common, data_generator, model, train_flags, train_utils
-from deeplab.core import checkpoint, cluster_server, layers, replicas, run_options, training_folder, training_hooks
-from deeplab.core.clone_input import CloneInput
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
-from deeplab.datasets import check_data, colormap, dataset_info
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.cluster import cluster_server, replicas
+from deeplab.core.cluster.clone_input import CloneInput
+from deeplab.core.images import colormap
+from deeplab.core.layers import layers
+from deeplab.core.run import checkpoint, run_options, training_folder, training_hooks
+from deeplab.datasets import check_data, dataset_info
 
 FLAGS = flags.FLAGS
 
@@ -428,7 +431,7 @@ def _run_worker(cluster, target):
     with tf.device(cluster.device()):
       dataset = _build_dataset(cluster)
       with tf.device(_CPU):
-        batches = CloneInput(dataset.get_one_shot_iterator(), devices)
+        batches = CloneInput(dataset.get_one_shot_iterator(), (common.IMAGE, common.LABEL), devices)
       updates = _updates(cluster, is_resumed=prefix is not None)
       train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None

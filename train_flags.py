@@ -7,10 +7,12 @@ from typing import NamedTuple
 from absl import flags, logging
 
 from deeplab import common, train_utils
-from deeplab.core import checkpoint, feature_extractor, layers, mixed_precision, run_options, utils
-from deeplab.core import cluster as cluster_lib
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.cluster import cluster as cluster_lib
+from deeplab.core.layers import layers, mixed_precision, utils
+from deeplab.core.networks import feature_extractor
+from deeplab.core.run import checkpoint, run_options
 
 FLAGS = flags.FLAGS
 

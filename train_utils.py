@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from absl import logging
 
-from deeplab.core import checkpoint, fake_quantize, utils
-from deeplab.core.errors import InputError
-from deeplab.core.feature_extractor import BACKBONES
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.layers import fake_quantize, utils
+from deeplab.core.networks.feature_extractor import BACKBONES
+from deeplab.core.run import checkpoint
 
 # The gradient of a bias counts twice, as in the Caffe models that DeepLab began with.
 _BIAS_MULTIPLIER = 2.0

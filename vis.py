@@ -15,20 +15,14 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
-from deeplab.core import (
-    checkpoint_follower,
-    feature_extractor,
-    files,
-    input_preprocess,
-    limits,
-    photographs,
-    run_options,
-    tiling,
-    visualization,
-)
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
-from deeplab.datasets import colormap, dataset_info, tfexample
+from deeplab.core.base import files
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import colormap, input_preprocess, tiling
+from deeplab.core.networks import feature_extractor
+from deeplab.core.report import visualization
+from deeplab.core.run import checkpoint_follower, limits, run_options
+from deeplab.datasets import dataset_info, photographs, tfexample
 
 FLAGS = flags.FLAGS
 

@@ -10,8 +10,8 @@ import os
 from absl import flags
 
 from deeplab import common
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
 from deeplab.datasets import build_data, dataset_info, image_files
 
 FLAGS = flags.FLAGS

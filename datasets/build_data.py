@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags, logging
 
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
 from deeplab.datasets import dataset_info, image_files, tfexample
 
 # Of the order of the records: neighbours in a file are no neighbours in the data set, and the same input gives the same files.

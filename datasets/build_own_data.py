@@ -12,7 +12,7 @@ import numpy as np
 from absl import flags
 
 from deeplab import common
-from deeplab.core.errors import InputError
+from deeplab.core.base.errors import InputError
 from deeplab.datasets import build_data, dataset_info, image_files
 
 FLAGS = flags.FLAGS

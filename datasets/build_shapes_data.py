@@ -15,7 +15,8 @@ from absl import flags
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from deeplab import common
-from deeplab.datasets import colormap, dataset_info
+from deeplab.core.images import colormap
+from deeplab.datasets import dataset_info
 
 FLAGS = flags.FLAGS
 

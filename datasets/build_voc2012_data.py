@@ -9,7 +9,7 @@ The labels may be the published ones with colour map, or those that remove_gt_co
 from absl import flags
 
 from deeplab import common
-from deeplab.core.errors import InputError
+from deeplab.core.base.errors import InputError
 from deeplab.datasets import build_data, dataset_info, image_files
 
 FLAGS = flags.FLAGS

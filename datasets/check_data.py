@@ -15,8 +15,9 @@ import numpy as np
 from absl import flags, logging
 
 from deeplab import common
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
+from deeplab.core.base import errors
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
 from deeplab.datasets import build_data, dataset_info, tfexample
 
 FLAGS = flags.FLAGS
@@ -123,7 +124,7 @@ def read_records(path):
       except tf.errors.OutOfRangeError:
         return
       except tf.errors.DataLossError as error:
-        raise InputError(f'{path} is damaged after {number} whole records ({common.explain(error)}); copy it anew, or '
+        raise InputError(f'{path} is damaged after {number} whole records ({errors.explain(error)}); copy it anew, or '
                          'convert the data set again.') from error
       number += 1
       yield record
@@ -168,7 +169,7 @@ def _inspect(serialized, decoders, descriptor, needs_label):
 
 
 def _first_line(error):
-  return common.explain(error)
+  return errors.explain(error)
 
 
 def _describe_too_large(sizes, max_size, crop_size):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from deeplab.core.errors import InputError
-from deeplab.core.tf_compat import tf
-from deeplab.datasets import colormap, tfexample
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import colormap
+from deeplab.datasets import tfexample
 
 # File that describes the records of its folder.
 DESCRIPTION_FILE = 'dataset.json'

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from deeplab.core.errors import InputError
+from deeplab.core.base.errors import InputError
 
 IMAGE_EXTENSIONS = ('jpg', 'jpeg', 'png')
 LABEL_EXTENSIONS = ('png',)

@@ -10,7 +10,7 @@ import os
 from absl import flags
 
 from deeplab import common
-from deeplab.core.errors import InputError
+from deeplab.core.base.errors import InputError
 from deeplab.datasets import image_files
 
 FLAGS = flags.FLAGS

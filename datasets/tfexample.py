@@ -12,7 +12,7 @@
 import os
 from typing import NamedTuple
 
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.tf_compat import tf
 
 _FORMATS = {'jpg': 'jpeg', 'jpeg': 'jpeg', 'png': 'png'}
 # A record begins with its length (8 bytes) and the masked CRC-32C of that (4 bytes).

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from absl import app
 
 from deeplab import common, model
-from deeplab.core import feature_extractor
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.networks import feature_extractor
 
 _CROP_SIZE = [513, 513]
 _OUTPUT_STRIDE = 16

@@ -1,66 +1,98 @@
-"""Imports run strictly downward, and only one module knows TensorFlow."""
+"""The rooms of the house stand on each other as docs/architecture.md says, and only one module knows TensorFlow."""
 
 import ast
 import pathlib
+import re
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parent.parent
-# From the programs down to what imports nothing of ours; a module may import from the rows below its own.
-_ROWS = [
-    'train eval vis export_model',
-    'train_flags',
-    'model train_utils data_generator',
-    'core.feature_extractor',
-    'core.nas_network',
-    '''core.mobilenet_v2 core.mobilenet_v3 core.resnet_v1_beta core.xception core.nas_genotypes datasets.build_ade20k_data
-       datasets.build_cityscapes_data datasets.build_own_data datasets.build_shapes_data datasets.build_voc2012_data
-       datasets.check_data datasets.remove_gt_colormap''',
-    '''core.backbone core.mobilenet core.nas_cell core.stack core.aspp core.decoder core.dense_prediction_cell
-       core.input_preprocess core.photographs core.best_checkpoint core.mixed_precision core.quantized_layers
-       datasets.build_data''',
-    '''core.clone_input core.layers core.run_options core.checkpoint_follower core.cluster_server core.evaluation_report
-       core.limits core.replicas core.training_hooks core.training_folder core.visualization''',
-    'common core.utils core.preprocess_utils core.checkpoint core.cluster core.metrics core.tiling datasets.dataset_info',
-    'core.fake_quantize core.files datasets.tfexample datasets.colormap datasets.image_files',
-    'core.tf_compat',
-    'core.errors core.host_memory',
-]
-_LEVELS = {f'deeplab.{name}': level for level, row in enumerate(_ROWS) for name in row.split()}
+_ROOT = pathlib.Path(__file__).parents[1]
+# A row of the table: | `room`, `room` | what it is for | `room` `room` |; a room is a folder, or a module of the top level.
+_ROW = re.compile(r'\| (?P<rooms>`.*?) \|.*\| (?P<below>`.*`|nothing) \|')
+_MAX_MODULES = 9
+
+
+def _table():
+  """Room -> rooms that it stands on, in the order of the table, the highest first."""
+  text = (_ROOT / 'docs' / 'architecture.md').read_text(encoding='utf-8')
+  rows = [match for match in map(_ROW.fullmatch, text.splitlines()) if match]
+  return {room: re.findall(r'`(.+?)`', row['below']) for row in rows for room in re.findall(r'`(.+?)`', row['rooms'])}
+
+
+_TABLE = _table()
+
+
+def _room(path):
+  return '/'.join(path.parts[:-1]) or path.stem
 
 
 def _modules():
-  paths = [path for folder in ('.', 'core', 'datasets') for path in (_ROOT / folder).glob('*.py')]
-  return {'.'.join(('deeplab', *path.relative_to(_ROOT).with_suffix('').parts)): path
-          for path in paths if path.name not in ('__init__.py', 'setup.py')}
+  """Full name of each module -> its path from the root."""
+  found = [path.relative_to(_ROOT) for folder in (_ROOT.glob('*.py'), _ROOT.glob('core/**/*.py'), _ROOT.glob('datasets/**/*.py'))
+           for path in folder]
+  return {'.'.join(('deeplab', *path.with_suffix('').parts)): path
+          for path in found if path.name not in ('__init__.py', 'setup.py', 'noxfile.py')}
+
+
+_MODULES = _modules()
 
 
 def _imports(path):
   """Full names of everything a file imports, at any depth of its code."""
-  for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+  for node in ast.walk(ast.parse((_ROOT / path).read_text(encoding='utf-8'))):
     if isinstance(node, ast.Import):
       yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
       yield from (f'{node.module}.{alias.name}' for alias in node.names)
 
 
-def _level(name):
-  """Row of a module, also for a name inside of it; None for what is not ours."""
-  return _LEVELS.get(name, _LEVELS.get(name.rpartition('.')[0]))
+def _imported_rooms(path):
+  """Room -> modules of it that a file imports."""
+  rooms = {}
+  for name in _imports(path):
+    if name.startswith('deeplab.'):
+      module = name if name in _MODULES else name.rpartition('.')[0]
+      rooms.setdefault(_room(_MODULES[module]), []).append(module)
+  return rooms
 
 
-def test_every_module_has_a_row():
-  assert set(_modules()) == set(_LEVELS)
+def _lowest_above(*rooms):
+  """The lowest rooms that may import from all of `rooms`: where code that needs them belongs."""
+  able = [room for room, below in _TABLE.items() if set(rooms) <= {room, *below}]
+  return able[-1] if able else 'a room above both'
 
 
-@pytest.mark.parametrize('module', sorted(_LEVELS))
-def test_imports_run_downward(module):
-  upward = [name for name in _imports(_modules()[module])
-            if name.startswith('deeplab') and (_level(name) is None or _level(name) <= _LEVELS[module])]
-  assert not upward
+def test_table_runs_downward():
+  rooms = list(_TABLE)
+  for index, room in enumerate(rooms):
+    assert set(_TABLE[room]) <= set(rooms[index + 1:]), f'{room} stands on a room that the table does not list below it'
+
+
+def test_table_lists_every_room():
+  assert set(_TABLE) == {_room(path) for path in _MODULES.values()}
+
+
+@pytest.mark.parametrize('room', _TABLE)
+def test_imports_are_those_of_the_table(room):
+  used = set()
+  for path in (path for path in _MODULES.values() if _room(path) == room):
+    for other, modules in _imported_rooms(path).items():
+      assert other in (room, *_TABLE[room]), (
+          f'{path} imports {", ".join(modules)}, but {room} does not stand on {other} (docs/architecture.md): this code belongs '
+          f'into {_lowest_above(room, other)}, or what it needs of {other} into a room below both.')
+      used.add(other)
+  unused = set(_TABLE[room]) - used
+  assert not unused, f'{room} imports nothing of {", ".join(sorted(unused))}: take that out of its row in docs/architecture.md.'
+
+
+@pytest.mark.parametrize('room', [room for room in _TABLE if room.startswith('core/')])
+def test_rooms_of_core_are_small_and_say_what_belongs_in_them(room):
+  assert sum(_room(path) == room for path in _MODULES.values()) <= _MAX_MODULES
+  sign = ast.get_docstring(ast.parse((_ROOT / room / '__init__.py').read_text(encoding='utf-8')))
+  assert 'Not here:' in sign and 'Begin with' in sign
 
 
 def test_one_module_imports_tensorflow():
-  importers = {module for module, path in _modules().items()
+  importers = {module for module, path in _MODULES.items()
                if any(name.split('.')[0] in ('tensorflow', 'tf_slim', 'tf_keras') for name in _imports(path))}
-  assert importers == {'deeplab.core.tf_compat'}
+  assert importers == {'deeplab.core.base.tf_compat'}

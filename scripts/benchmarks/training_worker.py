@@ -1,4 +1,4 @@
-"""A process of scripts/benchmark_train.py: builds one training step and times it whenever it is told to.
+"""A process of scripts/benchmarks/benchmark_train.py: builds one training step and times it whenever it is told to.
 
     python scripts/benchmarks/training_worker.py KIND INPUT FLAGS...
 
@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 # train.py as it is; the graph, kernels and allocator of the earlier code on this TensorFlow; the twin in PyTorch.
 KINDS = ('train', 'unchanged', 'pytorch')
@@ -58,8 +58,8 @@ class TensorFlowStep:
     if is_unchanged:
       import tensorflow  # noqa: F401  Decides on its kernels before deeplab asks for others.
     from deeplab import common, train
-    from deeplab.core import host_memory
-    from deeplab.core.tf_compat import tf
+    from deeplab.core.base import host_memory
+    from deeplab.core.base.tf_compat import tf
     self._tf = tf
     if is_unchanged:
       from benchmarks import unchanged_graph

@@ -1,11 +1,11 @@
-"""The training graph as the earlier code would build it, for scripts/benchmark_train.py to compare with.
+"""The training graph as the earlier code would build it, for scripts/benchmarks/benchmark_train.py to compare with.
 
 Labels are one-hot vectors, all losses of a batch are sorted for the hardest, the gradients of clones are stacked, and variables
 are of the reference kind.
 """
 
 from deeplab import train, train_utils
-from deeplab.core.tf_compat import tf
+from deeplab.core.base.tf_compat import tf
 
 
 def _pixel_losses(logits, labels, ignore_label):

@@ -1,0 +1,19 @@
+"""The error for everything that a user can put right, and what an error of TensorFlow says."""
+
+import re
+
+
+class InputError(ValueError):
+  """A flag, a file or a record is wrong.
+
+  The message names it, gives the value found and says what would be right; the programs print it without a traceback.
+  """
+
+
+def explain(error):
+  """What a TensorFlow error (tf.errors.OpError) says, without where in the graph."""
+  text = (error.message or str(error)).split('\n\t [[')[0]
+  assertion = re.search(r'assertion failed: \[(.*)\]', text, re.DOTALL)
+  if assertion:
+    return assertion.group(1).replace('\\"', '"').replace('] [', ' ')
+  return text.strip().splitlines()[-1]

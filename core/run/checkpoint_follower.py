@@ -1,0 +1,68 @@
+"""Follows the checkpoints of a training run for the programs that look at each."""
+
+import os
+import time
+
+from absl import logging
+
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+from deeplab.core.run import checkpoint
+
+_POLL_SECS = 1.0
+
+
+def follow(path, interval_secs, max_rounds, max_rounds_flag):
+  """Yields the prefix of each new checkpoint, of several new ones only the newest.
+
+  One checkpoint, given by its prefix or as a folder without the `checkpoint` file that a training run keeps, is yielded once. A
+  folder that holds nothing yet is waited for, unless one round is all that is wanted.
+
+  Args:
+    path: value of --checkpoint_dir: folder of a training run, or a checkpoint as checkpoint.resolve_checkpoint takes it.
+    interval_secs: least number of seconds between the starts of two rounds.
+    max_rounds: number of checkpoints after which to end; 0 or less: never.
+    max_rounds_flag: name of the flag that holds it, for messages.
+
+  Yields:
+    Prefixes of whole checkpoints.
+
+  Raises:
+    InputError: there is no usable checkpoint, and none is waited for.
+  """
+  if max_rounds == 1 or not _may_grow(path):
+    yield checkpoint.resolve_checkpoint(path, 'checkpoint_dir')
+    return
+  previous, num_rounds = None, 0
+  while True:
+    previous = _wait_for_newer(path, previous)
+    start = time.time()
+    yield previous
+    num_rounds += 1
+    if num_rounds == max_rounds:
+      return
+    logging.info('Done with %s. Looking for a newer checkpoint in %s, from %d seconds after the last start on; '
+                 '--%s=1 ends after one.', previous, path, interval_secs, max_rounds_flag)
+    time.sleep(max(0.0, start + interval_secs - time.time()))
+
+
+def _may_grow(path):
+  """Whether a training run writes here, or may yet begin to."""
+  if tf.io.gfile.isdir(path):
+    return tf.io.gfile.exists(os.path.join(path, 'checkpoint')) or not tf.io.gfile.glob(os.path.join(path, '*.index'))
+  # The prefix of a checkpoint, or a mistyped one, lies in a folder of checkpoints.
+  return not tf.io.gfile.glob(os.path.join(os.path.dirname(path), '*.index')) and not tf.io.gfile.exists(path)
+
+
+def _wait_for_newer(path, previous):
+  told = None
+  while True:
+    try:
+      prefix = checkpoint.resolve_checkpoint(path, 'checkpoint_dir')
+      if prefix != previous:
+        return prefix
+    except InputError as error:
+      if str(error) != told:
+        told = str(error)
+        logging.info('%s Looking again every second until there is one; Ctrl-C ends this.', told)
+    time.sleep(_POLL_SECS)

@@ -1,0 +1,110 @@
+"""What happens around the steps of a training session: progress lines, an end on Ctrl-C, no checkpoint of a diverged network."""
+
+import signal
+import time
+
+from absl import logging
+
+from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
+
+
+def _clock(seconds):
+  hours, rest = divmod(int(seconds), 3600)
+  return f'{hours}:{rest // 60:02d}:{rest % 60:02d}'
+
+
+class ProgressHook(tf.train.SessionRunHook):
+  """Logs step, loss, learning rate, images per second and time left, and remembers the last global step."""
+
+  def __init__(self, train_tensor, learning_rate, images_per_step, last_step, log_steps):
+    """Creates the hook.
+
+    Args:
+      train_tensor: float32 scalar; its value is the loss, running it trains one step.
+      learning_rate: float32 scalar.
+      images_per_step: images that this process sees in one step.
+      last_step: global step at which training ends.
+      log_steps: global steps between two lines, 0 for none.
+    """
+    self._train_tensor = train_tensor
+    self._learning_rate = learning_rate
+    self._images_per_step = images_per_step
+    self._last_step = last_step
+    self._log_steps = log_steps
+    self.global_step = None
+
+  def begin(self):
+    # Read after the update, so that the step named is the number of updates that the weights have seen.
+    with tf.control_dependencies([self._train_tensor]):
+      self._step_tensor = tf.identity(tf.train.get_global_step().read_value())
+
+  def after_create_session(self, session, coord):
+    self.global_step, rate = session.run([tf.train.get_global_step(), self._learning_rate])
+    logging.info('Training from step %d to %d, learning rate %.6g.', self.global_step, self._last_step, rate)
+    self._logged_step, self._logged_time, self._runs = self.global_step, time.monotonic(), 0
+
+  def before_run(self, run_context):
+    return tf.train.SessionRunArgs([self._step_tensor, self._train_tensor, self._learning_rate])
+
+  def after_run(self, run_context, run_values):
+    self.global_step, loss, rate = run_values.results
+    self._runs += 1
+    if self._log_steps and self.global_step // self._log_steps > self._logged_step // self._log_steps:
+      self._log(loss, rate)
+
+  def end(self, session):
+    # Other workers may have made the last steps.
+    self.global_step = session.run(tf.train.get_global_step())
+
+  def _log(self, loss, rate):
+    now = time.monotonic()
+    seconds = max(now - self._logged_time, 1e-9)
+    # Other workers advance the global step, too.
+    seconds_left = (self._last_step - self.global_step) * seconds / (self.global_step - self._logged_step)
+    logging.info('step %d/%d  loss %.4f  learning rate %.6g  %.1f images/s  %s left', self.global_step, self._last_step, loss,
+                 rate, self._runs * self._images_per_step / seconds, _clock(seconds_left))
+    self._logged_step, self._logged_time, self._runs = self.global_step, now, 0
+
+
+class StopOnSignalHook(tf.train.SessionRunHook):
+  """Lets Ctrl-C and SIGTERM end training after the step that runs, with a checkpoint; a second one ends the process at once.
+
+  It is a context manager, around which the signals have their usual meaning. Its attribute `signal_number` is None until one has
+  come.
+  """
+
+  _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+  def __enter__(self):
+    self.signal_number = None
+    self._usual_handlers = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+    return self
+
+  def __exit__(self, *unused_exception):
+    for number, handler in self._usual_handlers.items():
+      signal.signal(number, handler)
+
+  def _note(self, number, unused_frame):
+    self.signal_number = number
+    logging.warning('%s: ending after this step with a checkpoint; once more ends at once.', signal.Signals(number).name)
+    for caught in self._SIGNALS:
+      signal.signal(caught, signal.SIG_DFL)
+
+  def after_run(self, run_context, run_values):
+    if self.signal_number:
+      run_context.request_stop()
+
+
+class FiniteWeightsListener(tf.train.CheckpointSaverListener):
+  """Refuses to save weights that are not finite, so that the last good checkpoint stays the newest."""
+
+  def begin(self):
+    # Finite exactly if all are, up to weights of 1e19; a test of each element would take four ops for each variable.
+    losses = [tf.nn.l2_loss(variable) for variable in tf.global_variables() if variable.dtype.is_floating]
+    self._all_finite = tf.math.is_finite(tf.add_n(losses))
+
+  def before_save(self, session, global_step_value):
+    if not session.run(self._all_finite):
+      raise InputError(f'Training has diverged: weights are not finite at step {global_step_value}, no checkpoint of them is '
+                       'saved. Start again from the last one with a smaller --base_learning_rate.')
