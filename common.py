@@ -275,7 +275,7 @@ def _fields_from_flags():
   return values
 
 
-class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):
+class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):  # type: ignore[misc]  # The fields are no literal.
   """Everything that decides which network is built; an immutable value.
 
   Attributes:
@@ -374,8 +374,9 @@ def _parse_command_line(argv, required_flags):
   if missing:
     raise InputError(f'{" and ".join(missing)} must be given. --help lists the flags.')
   for name in FLAGS:
-    if isinstance(FLAGS[name].value, float) and not math.isfinite(FLAGS[name].value):
-      raise InputError(f'--{name}={FLAGS[name].value} is no finite number.')
+    value = FLAGS[name].value
+    if isinstance(value, float) and not math.isfinite(value):
+      raise InputError(f'--{name}={value} is no finite number.')
   return argv[:1]
 
 

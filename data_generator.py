@@ -44,18 +44,13 @@ class Dataset:
       dataset_dir: folder of the records.
       batch_size: images per batch; the last one of a data set that does not repeat may be smaller.
       crop_size: (height, width) of the network input in pixels.
-      min_resize_value: length of the shorter side after resizing, or None for no resizing.
-      max_resize_value: bound of the longer side, or None.
-      resize_factor: resized sides become a multiple of it, plus 1; or None.
-      min_scale_factor: smallest random scale.
-      max_scale_factor: largest random scale.
-      scale_factor_step_size: step between the scales, 0 for any in between.
+      min_resize_value, max_resize_value, resize_factor, min_scale_factor, max_scale_factor, scale_factor_step_size,
+        keep_aspect_ratio: as for input_preprocess.preprocess_image_and_label.
       model_variant: name of the backbone, whose zero pixel fills the padding.
       num_readers: files read at a time; a shuffled reading mixes more where there are more.
       is_training: whether to augment.
       should_shuffle: whether files and records come in random order, another one each time.
       should_repeat: whether the data never end.
-      keep_aspect_ratio: whether a resized image keeps its shape.
       seed: number that fixes all random choices, or None.
       num_replicas: number of processes that divide the data among them.
       replica_index: which of them this is, from 0.

@@ -65,8 +65,9 @@ def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=
   """
   options = checkpoint_options.model_options
   image = tf.placeholder(tf.uint8, [1, None, None, 3], name=INPUT_NAME)
+  height, width = options.crop_size
   resized, padded, _ = input_preprocess.preprocess_image_and_label(
-      tf.squeeze(image, [0]), None, *options.crop_size, is_training=False, image_name=INPUT_NAME,
+      tf.squeeze(image, [0]), None, height, width, is_training=False, image_name=INPUT_NAME,
       pad_pixel=feature_extractor.mean_pixel(options.model_variant), **checkpoint_options.resize)
   labels, probabilities = model.predict(tf.expand_dims(padded, 0), options, scales, add_flipped_images,
                                         checkpoint_options.image_pyramid, checkpoint_options.quantize_delay_step)
@@ -225,8 +226,9 @@ def _check_targets():
     if FLAGS[name].value and tf.io.gfile.isdir(FLAGS[name].value):
       raise InputError(f'--{name}={FLAGS[name].value} is a folder; give the name of a file.')
   for name in ('export_path', 'tflite_path', 'saved_model_dir'):
-    if FLAGS[name].value:
-      files.make_folder(os.path.dirname(FLAGS[name].value.rstrip('/')) or '.', name)
+    path = FLAGS[name].value
+    if path:
+      files.make_folder(os.path.dirname(path.rstrip('/')) or '.', name)
   folder = FLAGS.saved_model_dir
   if folder and tf.io.gfile.exists(folder) and not tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL_FILE)):
     raise InputError(f'--saved_model_dir={folder} exists and is no SavedModel; give a new folder.')

@@ -259,7 +259,8 @@ def multi_scale_logits(images, model_options, image_pyramid, weight_decay=0.0001
   outputs_to_logits = {output: {} for output in sorted(model_options.outputs_to_num_classes)}
   with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
     for scale in scales:
-      for output, logits in _logits(*_scaled(images, base_size, model_options, scale), training).items():
+      scaled_images, scaled_options = _scaled(images, base_size, model_options, scale)
+      for output, logits in _logits(scaled_images, scaled_options, training).items():
         outputs_to_logits[output][f'logits_{scale:.2f}'] = utils.resize_to(logits, logits_size)
   for output, scales_to_logits in outputs_to_logits.items():
     collected = list(scales_to_logits.values())

@@ -26,7 +26,7 @@ setuptools.setup(
         'absl-py',
         'pillow>=10.1',
     ],
-    extras_require={'test': ['pytest', 'pytest-xdist', 'hypothesis'], 'lint': ['ruff'], 'benchmark': ['torch']},
+    extras_require={'test': ['pytest', 'pytest-xdist', 'hypothesis'], 'lint': ['mypy', 'ruff'], 'benchmark': ['torch']},
     entry_points={
         'console_scripts': [
             'deeplab-train = deeplab.train:run',

@@ -323,8 +323,9 @@ def _fix_label_weights(descriptor):
   if FLAGS.label_weights == [common.AUTO]:
     report = check_data.check(descriptor, FLAGS.dataset_dir, FLAGS.train_split)
     check_data.require(report)
-    FLAGS.label_weights = train_utils.balanced_label_weights(report.counts[:descriptor.num_classes], descriptor.ignore_label)
-    logging.info('--label_weights=%s', ','.join(f'{weight:.4g}' for weight in FLAGS.label_weights))
+    weights = train_utils.balanced_label_weights(report.counts[:descriptor.num_classes], descriptor.ignore_label)
+    logging.info('--label_weights=%s', ','.join(f'{weight:.4g}' for weight in weights))
+    FLAGS.label_weights = weights
   if FLAGS.label_weights and len(FLAGS.label_weights) != descriptor.num_classes:
     raise InputError(f'--label_weights holds {len(FLAGS.label_weights)} numbers, data set {descriptor.name} has '
                      f'{descriptor.num_classes} classes; give one for each class.')

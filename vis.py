@@ -123,7 +123,7 @@ def _with_colors(descriptor):
 
 def _set_up(prefix):
   if FLAGS.image_dir:
-    source = photographs.Photographs(FLAGS.image_dir)
+    source: _Records | photographs.Photographs = photographs.Photographs(FLAGS.image_dir)
     options = run_options.model_options_for_checkpoint(prefix, None, None)
     descriptor = _descriptor_of_photographs(options)
   else:
@@ -142,12 +142,14 @@ def _build_samples(setup):
   """Iterator over batches; images, labels and originals of a batch are padded to one size each, their own sizes go with them."""
   pad_pixel = feature_extractor.mean_pixel(setup.options.model_options.model_variant)
 
+  height, width = setup.crop_size
+
   def load(name, encoded_image, encoded_label):
     image = tfexample.decode_image(encoded_image)
     label = tf.cond(tf.equal(encoded_label, ''), lambda: tf.zeros([0, 0, 1], tf.uint8),
                     lambda: tfexample.decode_label(encoded_label))
     resized, padded, _ = input_preprocess.preprocess_image_and_label(
-        image, None, *setup.crop_size, is_training=False, pad_pixel=pad_pixel, image_name=name, **setup.options.resize)
+        image, None, height, width, is_training=False, pad_pixel=pad_pixel, image_name=name, **setup.options.resize)
     return {
         common.IMAGE: padded, common.IMAGE_NAME: name, common.ORIGINAL_IMAGE: image, common.LABEL: label,
         _IMAGE_SIZE: tf.shape(image)[:2], _INPUT_SIZE: tf.shape(resized)[:2], _LABEL_SIZE: tf.shape(label)[:2]}

@@ -82,7 +82,8 @@ def draw(rng):
   Returns:
     (RGB image, palette image of the same size with the values 0 to 5 and 255).
   """
-  size = tuple(int(side + rng.integers(-_SIZE_JITTER, _SIZE_JITTER + 1)) for side in (_WIDTH, _HEIGHT))
+  width, height = (int(side + rng.integers(-_SIZE_JITTER, _SIZE_JITTER + 1)) for side in (_WIDTH, _HEIGHT))
+  size = (width, height)
   image = _texture(rng, size, _color(rng, rng.uniform(), saturation=(0.0, 0.3), value=(0.3, 0.9)), contrast=18)
   label = Image.new('L', size, 0)
   for _ in range(rng.integers(1, _MAX_SHAPES + 1)):

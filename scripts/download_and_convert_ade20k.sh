@@ -13,23 +13,11 @@ WORK_DIR="${WORK_DIR:-./ADE20K}"
 URL="${URL:-http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip}"
 PYTHON="${PYTHON:-python3}"
 
-ARCHIVE="$WORK_DIR/$(basename "$URL")"
 ROOT="$WORK_DIR/ADEChallengeData2016"
 
-mkdir -p "$WORK_DIR"
-if [[ ! -e "$ROOT" ]]; then
-  if [[ ! -e "$ARCHIVE" ]]; then
-    echo "Downloading $URL"
-    curl --fail --location --retry 3 --continue-at - --output "$ARCHIVE.part" "$URL"
-    mv "$ARCHIVE.part" "$ARCHIVE"
-  fi
-  # Unpacked under another name, so that the folder is there only when it is whole; by Python, as unzip is not everywhere.
-  echo "Unpacking $ARCHIVE"
-  rm -rf "$WORK_DIR/unpacking"
-  "$PYTHON" -m zipfile --extract "$ARCHIVE" "$WORK_DIR/unpacking"
-  mv "$WORK_DIR/unpacking/ADEChallengeData2016" "$ROOT"
-  rmdir "$WORK_DIR/unpacking"
-fi
+# shellcheck source=download_archive.sh
+source "$REPOSITORY/scripts/download_archive.sh"
+download_archive "$URL" "$WORK_DIR" ADEChallengeData2016
 
 "$PYTHON" "$REPOSITORY/datasets/build_ade20k_data.py" \
   --train_image_folder="$ROOT/images/training" \

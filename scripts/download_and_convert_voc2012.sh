@@ -13,24 +13,11 @@ WORK_DIR="${WORK_DIR:-./pascal_voc_seg}"
 URL="${URL:-http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar}"
 PYTHON="${PYTHON:-python3}"
 
-ARCHIVE="$WORK_DIR/$(basename "$URL")"
 ROOT="$WORK_DIR/VOCdevkit/VOC2012"
 
-mkdir -p "$WORK_DIR"
-if [[ ! -e "$WORK_DIR/VOCdevkit" ]]; then
-  if [[ ! -e "$ARCHIVE" ]]; then
-    echo "Downloading $URL"
-    curl --fail --location --retry 3 --continue-at - --output "$ARCHIVE.part" "$URL"
-    mv "$ARCHIVE.part" "$ARCHIVE"
-  fi
-  # Unpacked under another name, so that the folder is there only when it is whole.
-  echo "Unpacking $ARCHIVE"
-  rm -rf "$WORK_DIR/unpacking"
-  mkdir "$WORK_DIR/unpacking"
-  tar --extract --file "$ARCHIVE" --directory "$WORK_DIR/unpacking"
-  mv "$WORK_DIR/unpacking/VOCdevkit" "$WORK_DIR/VOCdevkit"
-  rmdir "$WORK_DIR/unpacking"
-fi
+# shellcheck source=download_archive.sh
+source "$REPOSITORY/scripts/download_archive.sh"
+download_archive "$URL" "$WORK_DIR" VOCdevkit
 
 # The converter reads labels with colour map as well; the gray ones are for other programs.
 "$PYTHON" "$REPOSITORY/datasets/remove_gt_colormap.py" \

@@ -101,14 +101,7 @@ def activation(inputs, scope, is_training=False, delay_step=-1):
 def gate(inputs, scope=None, is_training=False, delay_step=-1):
   """Quantises the gate inside an activation function such as x * gate(x).
 
-  Args:
-    inputs: float32 of any shape.
-    scope: VariableScope of the range, which does not lie in that of the activation function.
-    is_training: as for activation.
-    delay_step: as for activation.
-
-  Returns:
-    Tensor of the same shape.
+  Arguments and result as for activation, but `scope` is a VariableScope, which does not lie in that of the activation function.
   """
   if delay_step < 0:
     return inputs
@@ -125,13 +118,7 @@ def product(inputs, name):
 def weights(inputs, is_training=False, delay_step=-1):
   """Quantises the weights of a layer to 255 levels that lie evenly about 0; the range, in `weights_quant`, is the present one.
 
-  Args:
-    inputs: float32, weights of a convolution.
-    is_training: as for activation.
-    delay_step: as for activation.
-
-  Returns:
-    Tensor of the same shape.
+  `inputs` are the weights of a convolution; else as for activation.
   """
   if delay_step < 0:
     return inputs

@@ -92,8 +92,9 @@ def with_legend(picture, entries):
     Picture, at least as wide as the legend.
   """
   height, width, _ = picture.shape
-  font = ImageFont.load_default(int(np.clip(width // _PICTURE_WIDTH_PER_FONT_SIZE, *_FONT_SIZES)))
-  line = round(1.6 * font.size)
+  font_size = int(np.clip(width // _PICTURE_WIDTH_PER_FONT_SIZE, *_FONT_SIZES))
+  font = ImageFont.load_default(font_size)
+  line = round(1.6 * font_size)
   cell = 2 * line + max(int(font.getlength(text)) for _, text in entries)
   canvas_width = max(width, _MIN_LEGEND_WIDTH, cell)
   columns = canvas_width // cell

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import logging
 import os
 import pathlib
 import struct
@@ -37,14 +36,6 @@ from deeplab.datasets import (
 _ROOT = pathlib.Path(build_data.__file__).parents[1]
 _ROW = np.uint8([[0, 1, 0, 1, 0, 1, 0]])
 _VOC_PALETTE = colormap.create_label_colormap('pascal')[:256].ravel().tolist()
-
-
-@pytest.fixture
-def absl_log(caplog):
-  logger = logging.getLogger('absl')
-  propagate, logger.propagate = logger.propagate, True
-  yield caplog
-  logger.propagate = propagate
 
 
 def _pixels(height=6, width=7, channels=3, seed=0):

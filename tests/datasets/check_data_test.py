@@ -1,7 +1,6 @@
 """Tests for datasets/check_data.py."""
 
 import io
-import logging
 
 import numpy as np
 import program_flags
@@ -13,14 +12,6 @@ from deeplab.core.base.tf_compat import tf
 from deeplab.datasets import check_data, dataset_info, tfexample
 
 _DESCRIPTOR = dataset_info.describe('x', 3, splits_to_sizes={'train': 2})
-
-
-@pytest.fixture
-def absl_log(caplog):
-  logger = logging.getLogger('absl')
-  propagate, logger.propagate = logger.propagate, True
-  yield caplog
-  logger.propagate = propagate
 
 
 def _encode(pixels, image_format='PNG'):

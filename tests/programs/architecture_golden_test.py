@@ -27,7 +27,7 @@ _DEEP_WITH_TRAINED_BATCH_NORM = {
 _QUICK = ('mobilenet_v2', 'mobilenet_v2_aspp_decoder', 'mobilenet_v2_pyramid', 'mobilenet_v3_large_seg', 'mobilenet_v3_small_seg',
           'mobilenet_edgetpu', 'resnet_v1_18', 'resnet_v1_18_beta', 'xception_41', 'loss_hard_mining',
           'loss_label_weights_no_upsample')
-_CELL = pathlib.Path(dense_prediction_cell.__file__).with_name('dense_prediction_cell_branch5_top1_cityscapes.json')
+_CELL = pathlib.Path(dense_prediction_cell.__file__).parents[1] / 'dense_prediction_cell_branch5_top1_cityscapes.json'
 
 
 def _load(name):

@@ -19,13 +19,6 @@ _NO_RESIZE = {'min_resize_value': None, 'max_resize_value': None, 'resize_factor
 
 
 @pytest.fixture(scope='module')
-def run_dir(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('train')
-  tiny_network.write_run(folder)
-  return folder
-
-
-@pytest.fixture(scope='module')
 def predictions(run_dir):
   """(labels, probabilities) of each image."""
   results = tiny_network.predict(run_dir, tiny_network.images())

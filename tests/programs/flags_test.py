@@ -59,7 +59,7 @@ def _strings(path):
 
 
 def _sources():
-  return [path for folder in ('.', 'core', 'datasets') for path in (_ROOT / folder).glob('*.py')]
+  return [path for pattern in ('*.py', 'core/**/*.py', 'datasets/**/*.py') for path in _ROOT.glob(pattern)]
 
 
 @pytest.mark.parametrize('source', _EARLIER)

@@ -18,13 +18,6 @@ _NAMES = ['a/first.jpg', 'second.png', 'third', 'fourth']
 
 
 @pytest.fixture(scope='module')
-def run_dir(tmp_path_factory):
-  folder = tmp_path_factory.mktemp('train')
-  tiny_network.write_run(folder)
-  return folder
-
-
-@pytest.fixture(scope='module')
 def predictions(run_dir):
   """Labels of each image."""
   return [labels for labels, _ in tiny_network.predict(run_dir, tiny_network.images())]

@@ -31,9 +31,14 @@ class Conv(NamedTuple):
   outputs: int
   activation: Callable = tf.nn.relu
 
-  # Class attributes, so that every row answers these questions.
-  fused = False
-  scope = 'Conv'
+  # Every row answers these two questions.
+  @property
+  def fused(self):
+    return False
+
+  @property
+  def scope(self):
+    return 'Conv'
 
   def build(self, inputs, outputs, stride, rate, scope):
     """Returns (result, {}): a plain convolution has no inner end points."""
@@ -63,7 +68,9 @@ class Block(NamedTuple):
   residual: bool = True
   fused: bool = False
 
-  scope = 'expanded_conv'
+  @property
+  def scope(self):
+    return 'expanded_conv'
 
   def build(self, inputs, outputs, stride, rate, scope):
     """Returns (result, end points by their name inside the layer)."""

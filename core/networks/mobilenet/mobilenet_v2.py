@@ -5,28 +5,21 @@ import functools
 from deeplab.core.base.tf_compat import tf
 from deeplab.core.networks.mobilenet import mobilenet
 
-# Stride, expansion, outputs.
-_block = functools.partial(mobilenet.Block, 3, activation=tf.nn.relu6)
+# Expansion, outputs, repetitions, stride of the first: t, c, n, s of table 2 of the paper.
+_BLOCKS = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 ROWS = (
     mobilenet.Conv(3, 2, 32, tf.nn.relu6),
-    _block(1, 1, 16),
-    _block(2, 6, 24),
-    _block(1, 6, 24),
-    _block(2, 6, 32),
-    _block(1, 6, 32),
-    _block(1, 6, 32),
-    _block(2, 6, 64),
-    _block(1, 6, 64),
-    _block(1, 6, 64),
-    _block(1, 6, 64),
-    _block(1, 6, 96),
-    _block(1, 6, 96),
-    _block(1, 6, 96),
-    _block(2, 6, 160),
-    _block(1, 6, 160),
-    _block(1, 6, 160),
-    _block(1, 6, 320),
+    *(mobilenet.Block(3, 1 if repetition else stride, expansion, outputs, tf.nn.relu6)
+      for expansion, outputs, repetitions, stride in _BLOCKS for repetition in range(repetitions)),
 )
 
 
