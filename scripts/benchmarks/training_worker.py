@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 # train.py as it is; the graph, kernels and allocator of the earlier code on this TensorFlow; the twin in PyTorch.
 KINDS = ('train', 'unchanged', 'pytorch')
