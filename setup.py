@@ -5,6 +5,8 @@ import pathlib
 import setuptools
 
 _TENSORFLOW_RANGE = '>=2.16,<2.22'
+# Compressed run lengths of COCO annotations.
+_COCO = ['pycocotools>=2.0.7']
 _PACKAGES = ['deeplab', *(f'deeplab.{name}' for name in setuptools.find_packages(include=['core*', 'datasets*']))]
 
 setuptools.setup(
@@ -26,7 +28,12 @@ setuptools.setup(
         'absl-py',
         'pillow>=10.1',
     ],
-    extras_require={'test': ['pytest', 'pytest-xdist', 'hypothesis'], 'lint': ['mypy', 'ruff'], 'benchmark': ['torch']},
+    extras_require={
+        'coco': _COCO,
+        'test': ['pytest', 'pytest-xdist', 'hypothesis', *_COCO],
+        'lint': ['mypy', 'ruff'],
+        'benchmark': ['torch'],
+    },
     entry_points={
         'console_scripts': [
             'deeplab-train = deeplab.train:run',

@@ -37,12 +37,13 @@ class Pair(NamedTuple):
 
   Attributes:
     name: under which reports speak of it, and which the record keeps.
-    image: path.
-    label: path, or None for an image without label.
+    image: path, or an object with `read_bytes()` that str() names.
+    label: path; None for an image without label; or a label to be made, an object whose `read(ImageFile or None)` gives a
+      LabelFile and that str() names.
   """
   name: str
-  image: str
-  label: str | None
+  image: object
+  label: object
 
 
 def define_flags(output_dir):
@@ -298,7 +299,7 @@ def _convert(pair, descriptor, color_table):
   image = _read_or_note(image_files.read_image, (pair.image,), problems)
   label = None
   if pair.label is not None:
-    label = _read_or_note(image_files.read_label, (pair.label, color_table), problems)
+    label = _read_or_note(_read_label, (pair.label, image, color_table), problems)
   if label is not None:
     if image is not None and (image.height, image.width) != (label.height, label.width):
       problems.append(f'{pair.image} is {image.height}x{image.width} (height x width), but its label {pair.label} is '
@@ -312,6 +313,10 @@ def _convert(pair, descriptor, color_table):
     return None, None, problems
   example = tfexample.image_seg_to_tfexample(image.data, pair.name, image.height, image.width, label and label.data, image.format)
   return example.SerializeToString(), label.counts if label else 0, []
+
+
+def _read_label(label, image, color_table):
+  return label.read(image) if hasattr(label, 'read') else image_files.read_label(label, color_table)
 
 
 def _read_or_note(read, arguments, problems):

@@ -6,6 +6,7 @@ colours need a table that says which class they stand for.
 
 import io
 import os
+import pathlib
 import struct
 import zlib
 from typing import NamedTuple
@@ -90,7 +91,7 @@ def read_image(path):
   """Reads and fully decodes an image.
 
   Args:
-    path: JPEG or PNG file.
+    path: JPEG or PNG file, or an object with `read_bytes()` that gives one and that str() names.
 
   Returns:
     ImageFile.
@@ -189,8 +190,7 @@ def read_color_table(path):
 def _read(path):
   """Bytes of a file and the decoded Pillow image."""
   try:
-    with open(path, 'rb') as image_file:
-      data = image_file.read()
+    data = path.read_bytes() if hasattr(path, 'read_bytes') else pathlib.Path(path).read_bytes()
   except OSError as error:
     raise InputError(f'{path} cannot be read: {error.strerror}.') from error
   try:
