@@ -31,7 +31,7 @@ common.define_data_flags()
 common.define_evaluation_flags()
 
 flags.DEFINE_string('vis_logdir', None, 'Folder for the pictures.')
-flags.DEFINE_string('image_dir', None, 'Folder of JPEG and PNG photographs to draw in place of records.')
+flags.DEFINE_string('image_dir', None, 'Folder of photographs to draw in place of records, upright.')
 flags.DEFINE_integer('vis_batch_size', 1, 'Images per batch; they may differ in size.', lower_bound=1)
 common.define_numbers('vis_crop_size', [513, 513], 'height,width of the network input in pixels, no smaller than any image; '
                       'auto: that of the largest image.', words=(common.AUTO,))

@@ -137,7 +137,7 @@ class BrokenLabel(NamedTuple):
   """A label that cannot be had."""
   problem: str
 
-  def read(self, unused_image):
+  def read(self, unused_size):
     raise InputError(self.problem)
 
 
@@ -154,11 +154,15 @@ class DrawnLabel(NamedTuple):
   def __str__(self):
     return self.drawing.source
 
-  def read(self, image):
+  @property
+  def has_size(self):
+    return self.drawing.size is not None
+
+  def read(self, size):
     """Draws it.
 
     Args:
-      image: image_files.ImageFile that it belongs to, or None where that cannot be read.
+      size: (height, width) of the image that it belongs to, or None where that cannot be read.
 
     Returns:
       image_files.LabelFile of the size that the tool says, or else of the image's.
@@ -166,11 +170,11 @@ class DrawnLabel(NamedTuple):
     Raises:
       InputError: an area is of an unknown class or broken.
     """
-    height, width = self.drawing.size or (image and (image.height, image.width)) or (0, 0)
+    height, width = self.drawing.size or size or (0, 0)
     for region in self.drawing.regions:
       if region.class_name not in self.value_of:
         raise InputError(f'{self} is of class {region.class_name!r}, which --class_names does not name.')
-    if not height or image and sorted((height, width)) != sorted((image.height, image.width)):
+    if not height or size and sorted((height, width)) != sorted(size):
       # Sizes are compared by who asks; nothing is drawn of what a wrong number may have made huge.
       return image_files.LabelFile(b'', height, width, np.zeros(256, np.int64), [])
     label = Image.new('L', (width, height))
@@ -199,7 +203,7 @@ class TranslatedLabel(NamedTuple):
   def __str__(self):
     return self.path
 
-  def read(self, unused_image):
+  def read(self, unused_size):
     """Reads and translates it.
 
     Returns:

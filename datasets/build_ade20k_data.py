@@ -8,7 +8,7 @@ A label has the values 0 to 150; 0 is none of the classes and ignored.
 from absl import flags
 
 from deeplab import common
-from deeplab.datasets import build_data, dataset_info, image_files
+from deeplab.datasets import build_data, dataset_info, file_pairs, image_files
 
 FLAGS = flags.FLAGS
 
@@ -26,11 +26,11 @@ def _define_flags():
 
 def main(unused_argv):
   splits = {
-      'train': build_data.pairs_of_folders(FLAGS.train_image_folder, FLAGS.train_image_label_folder, FLAGS.image_format),
-      'val': build_data.pairs_of_folders(FLAGS.val_image_folder, FLAGS.val_image_label_folder, FLAGS.image_format),
+      'train': file_pairs.pairs_of_folders(FLAGS.train_image_folder, FLAGS.train_image_label_folder, FLAGS.image_format),
+      'val': file_pairs.pairs_of_folders(FLAGS.val_image_folder, FLAGS.val_image_label_folder, FLAGS.image_format),
   }
   build_data.build(splits, dataset_info.get_descriptor('ade20k'), FLAGS.output_dir, _NUM_SHARDS, FLAGS.skip_broken,
-                   image_files.read_color_table(FLAGS.color_table))
+                   image_files.read_color_table(FLAGS.color_table), FLAGS.exif_orientation)
 
 
 if __name__ == '__main__':

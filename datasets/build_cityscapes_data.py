@@ -42,13 +42,17 @@ def pairs_of_root(root):
   splits = {}
   for split, folder in _SPLITS_TO_FOLDERS.items():
     pairs = []
+    lonely = set(tf.io.gfile.glob(os.path.join(root, 'gtFine', folder, '*', '*' + _LABEL_SUFFIX)))
     for image in sorted(tf.io.gfile.glob(os.path.join(root, 'leftImg8bit', folder, '*', '*' + _IMAGE_SUFFIX))):
       city = os.path.basename(os.path.dirname(image))
       name = os.path.basename(image).removesuffix(_IMAGE_SUFFIX)
       label = os.path.join(root, 'gtFine', folder, city, name + _LABEL_SUFFIX)
       needs_label = split not in dataset_info.TEST_SPLITS or os.path.exists(label)
       pairs.append(build_data.Pair(name, image, label if needs_label else None))
+      lonely.discard(label)
     if pairs:
+      pairs += [build_data.Pair(os.path.basename(label), None, label, f'{label} has no image in leftImg8bit/{folder}.')
+                for label in sorted(lonely)]
       splits[split] = pairs
   if not splits:
     raise InputError(f'No file matches {os.path.join(root, "leftImg8bit", "{train,val,test}", "*", "*" + _IMAGE_SUFFIX)}; give '
@@ -58,7 +62,7 @@ def pairs_of_root(root):
 
 def main(unused_argv):
   build_data.build(pairs_of_root(FLAGS.cityscapes_root), dataset_info.get_descriptor('cityscapes'), FLAGS.output_dir, _NUM_SHARDS,
-                   FLAGS.skip_broken, image_files.read_color_table(FLAGS.color_table))
+                   FLAGS.skip_broken, image_files.read_color_table(FLAGS.color_table), FLAGS.exif_orientation)
 
 
 if __name__ == '__main__':

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags, logging
 
-from deeplab.core.base.errors import InputError
+from deeplab.core.base.errors import InputError, listed
 from deeplab.core.base.tf_compat import tf
-from deeplab.datasets import dataset_info, image_files, tfexample
+from deeplab.datasets import dataset_info, exif_orientation, image_files, tfexample
 
 # Of the order of the records: neighbours in a file are no neighbours in the data set, and the same input gives the same files.
 _SHUFFLE_SEED = 0
@@ -28,8 +28,6 @@ _SHUFFLE_SEED = 0
 _ITEMS_PER_WORKER = 8
 # Images between two signs of progress.
 _PROGRESS_STEP = 50
-# Names listed in one message.
-_MAX_LISTED = 8
 
 
 class Pair(NamedTuple):
@@ -38,12 +36,14 @@ class Pair(NamedTuple):
   Attributes:
     name: under which reports speak of it, and which the record keeps.
     image: path, or an object with `read_bytes()` that str() names.
-    label: path; None for an image without label; or a label to be made, an object whose `read(ImageFile or None)` gives a
-      LabelFile and that str() names.
+    label: path; None for an image without label; or a label to be made, an object that str() names. Its `read` gives a LabelFile
+      for the (height, width) that the image will have in the record, or None; `has_size`: False where it takes that one.
+    problem: why there is nothing to convert, a text that names the file; or None.
   """
   name: str
   image: object
   label: object
+  problem: str | None = None
 
 
 def define_flags(output_dir):
@@ -58,110 +58,10 @@ def define_flags(output_dir):
   flags.DEFINE_enum('label_format', 'png', image_files.LABEL_EXTENSIONS, 'Extension of the labels.')
   flags.DEFINE_boolean('skip_broken', False, 'Leave out pairs that have a problem, and list them; else one problem stops the '
                        'conversion.')
+  flags.DEFINE_enum('exif_orientation', exif_orientation.AUTO, exif_orientation.CHOICES, 'Whether images are turned upright as '
+                    'their EXIF orientation says, because the labels are upright (apply), or not (ignore); auto: as the sizes of '
+                    'all labels tell, and turned where they do not.')
   flags.DEFINE_string('color_table', None, 'Text file for labels in colour; each line is "value red green blue".')
-
-
-def find_file(folder_files, folder, name, extensions, preferred=None):
-  """Path of the file `name` in a folder.
-
-  Args:
-    folder_files: what image_files.list_folder gave for `folder`.
-    folder: path.
-    name: without extension.
-    extensions: those that count.
-    preferred: extension to take where there are several, or None.
-
-  Returns:
-    Path; where there is no file, one with all extensions, which the error of reading it shows.
-
-  Raises:
-    ValueError: there are several files and `preferred` is none of theirs.
-  """
-  paths = folder_files.get(name, [])
-  chosen = [path for path in paths if preferred and path.lower().endswith('.' + preferred)] or paths
-  if len(chosen) > 1:
-    raise InputError(f'{name} stands for several files: {", ".join(chosen)}; remove all but one, or choose by --image_format.')
-  return chosen[0] if chosen else os.path.join(folder, f'{name}.{{{",".join(extensions)}}}')
-
-
-def read_split_lists(list_folder):
-  """Splits as text files with one name per line.
-
-  Args:
-    list_folder: folder; each `<split>.txt` in it is a split.
-
-  Returns:
-    Dict, split -> list of names in the order of the file.
-
-  Raises:
-    ValueError: there is no list, or one is empty or repeats a name.
-  """
-  paths = image_files.list_folder(list_folder, ('txt',))
-  if not paths:
-    raise InputError(f'There is no *.txt in {list_folder}; each <split>.txt there holds the names of the images of a split.')
-  splits = {}
-  for split, (path, *_) in paths.items():
-    with open(path, 'rb') as list_file:
-      lines = [os.fsdecode(line.strip()) for line in list_file.read().removeprefix(b'\xef\xbb\xbf').splitlines()]
-    names = [line for line in lines if line]
-    if not names:
-      raise InputError(f'{path} is empty; it holds one name per line, without extension.')
-    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
-    if repeated:
-      raise InputError(f'{path} names {_listed(repeated)} more than once.')
-    splits[split] = names
-  return splits
-
-
-def pairs_of_lists(list_folder, image_folder, label_folder, image_format=None):
-  """Pairs of a data set in the layout of PASCAL VOC.
-
-  Args:
-    list_folder: folder of `<split>.txt`.
-    image_folder: folder of `<name>.jpg`, `.jpeg` or `.png`.
-    label_folder: folder of `<name>.png`; a split of tests needs none.
-    image_format: extension to take where a name has several, or None.
-
-  Returns:
-    Dict, split -> list of Pair.
-
-  Raises:
-    ValueError: a folder is missing or a list is wrong.
-  """
-  splits = read_split_lists(list_folder)
-  images = image_files.list_folder(image_folder, image_files.IMAGE_EXTENSIONS)
-  labels = image_files.list_folder(label_folder, image_files.LABEL_EXTENSIONS)
-  pairs = {}
-  for split, names in splits.items():
-    pairs[split] = [
-        Pair(name, find_file(images, image_folder, name, image_files.IMAGE_EXTENSIONS, image_format),
-             find_file(labels, label_folder, name, image_files.LABEL_EXTENSIONS)
-             if name in labels or split not in dataset_info.TEST_SPLITS else None)
-        for name in names]
-  return pairs
-
-
-def pairs_of_folders(image_folder, label_folder, image_format=None):
-  """Every image of a folder with the label of the same name.
-
-  Args:
-    image_folder: folder of `<name>.jpg`, `.jpeg` or `.png`.
-    label_folder: folder of `<name>.png`.
-    image_format: extension to take where a name has several, or None.
-
-  Returns:
-    List of Pair in the order of the names.
-
-  Raises:
-    ValueError: a folder is missing, or has no image.
-  """
-  images = image_files.list_folder(image_folder, image_files.IMAGE_EXTENSIONS)
-  if not images:
-    raise InputError(f'There is no image ({", ".join(image_files.IMAGE_EXTENSIONS)}) in {image_folder}.')
-  labels = image_files.list_folder(label_folder, image_files.LABEL_EXTENSIONS)
-  return [Pair(name, find_file(images, image_folder, name, image_files.IMAGE_EXTENSIONS, image_format),
-               find_file(labels, label_folder, name, image_files.LABEL_EXTENSIONS))
-          for name in images]
 
 
 def parallel_map(function, items):
@@ -181,7 +81,7 @@ def parallel_map(function, items):
       yield from pool.map(function, window)
 
 
-def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_table=None):
+def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_table=None, orientation=exif_orientation.AUTO):
   """Writes the records of all splits, and dataset.json beside them.
 
   Args:
@@ -201,15 +101,15 @@ def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_t
   os.makedirs(output_dir, exist_ok=True)
   kept = _splits_to_keep(splits, descriptor, output_dir)
   writers = {split: _ShardWriter(output_dir, split, num_shards) for split in splits}
-  counts = np.zeros(256, np.int64)
-  problems = []
+  conversion = _Conversion(descriptor, color_table)
   try:
     for split, pairs in splits.items():
-      counts += _write_split(writers[split], pairs, descriptor, color_table, problems)
+      conversion.write(writers[split], _shuffled(pairs), orientation)
+    conversion.write_postponed(writers)
     # Sorted by file; an image of several splits has told its problem several times.
-    problems = sorted(set(problems))
+    problems = sorted(set(conversion.problems))
     if problems and not skip_broken:
-      raise InputError(f'{len(problems)} problems, so that nothing is written (--skip_broken leaves such pairs out):\n  '
+      raise InputError(f'{len(problems)} problems, so that nothing is written (--skip_broken leaves such files out):\n  '
                        + '\n  '.join(problems))
     for split, writer in writers.items():
       if not writer.num_records:
@@ -222,7 +122,7 @@ def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_t
   finally:
     for writer in writers.values():
       writer.discard()
-  _report(descriptor, sizes, counts, problems)
+  _report(descriptor, sizes, conversion.counts, problems)
   return descriptor
 
 
@@ -232,7 +132,7 @@ def _splits_to_keep(splits, descriptor, output_dir):
   kept = {split: size for split, size in earlier.splits_to_sizes.items() if split not in splits} if earlier else {}
   if kept and (earlier.name, earlier.num_classes, earlier.ignore_label) != (
       descriptor.name, descriptor.num_classes, descriptor.ignore_label):
-    raise InputError(f'{output_dir} holds the splits {_listed(list(kept))} of data set {earlier.name!r} ({earlier.num_classes} '
+    raise InputError(f'{output_dir} holds the splits {listed(list(kept))} of data set {earlier.name!r} ({earlier.num_classes} '
                      f'classes, ignored value {earlier.ignore_label}); {descriptor.name!r} ({descriptor.num_classes} classes, '
                      f'ignored value {descriptor.ignore_label}) needs another --output_dir.')
   return kept
@@ -277,46 +177,137 @@ class _ShardWriter:
     self._files = []
 
 
-def _write_split(writer, pairs, descriptor, color_table, problems):
-  """Writes the pairs that are in order and appends the problems of the others; number of pixels of each value."""
+def _shuffled(pairs):
   pairs = list(pairs)
   random.Random(_SHUFFLE_SEED).shuffle(pairs)
-  counts = np.zeros(256, np.int64)
-  for done, (record, label_counts, pair_problems) in enumerate(
-      parallel_map(functools.partial(_convert, descriptor=descriptor, color_table=color_table), pairs), 1):
-    problems.extend(pair_problems)
-    if record is not None:
-      writer.write(record)
-      counts += label_counts
-    if done % _PROGRESS_STEP == 0 or done == len(pairs):
-      print(f'\r{writer.split}: {done} of {len(pairs)} images', end='\n' if done == len(pairs) else '', flush=True)
-  return counts
+  return pairs
 
 
-def _convert(pair, descriptor, color_table):
-  """(serialized record or None, pixels of each value, problems) of a pair."""
+class _Conversion:
+  """Converts pairs and collects what is found on the way.
+
+  Attributes:
+    counts: int64 [256], number of pixels of each value in the labels that were written.
+    problems: list of texts.
+  """
+
+  def __init__(self, descriptor, color_table):
+    self._descriptor = descriptor
+    self._color_table = color_table
+    self.counts = np.zeros(256, np.int64)
+    self.problems = []
+    # What the sizes of labels tell of the orientation -> images; and split -> pairs whose sizes tell nothing.
+    self._told = {exif_orientation.APPLY: set(), exif_orientation.IGNORE: set()}
+    self._postponed = collections.defaultdict(list)
+
+  def write(self, writer, pairs, orientation, kind='images'):
+    """Writes the pairs that are in order, but for those that wait for what the sizes of all labels tell.
+
+    Args:
+      writer: _ShardWriter.
+      pairs: list of Pair.
+      orientation: one of exif_orientation.CHOICES.
+      kind: what the signs of progress call the pairs.
+    """
+    convert = functools.partial(_convert, descriptor=self._descriptor, color_table=self._color_table, orientation=orientation)
+    for done, (pair, converted) in enumerate(zip(pairs, parallel_map(convert, pairs), strict=True), 1):
+      self.problems.extend(converted.problems)
+      if converted.told:
+        self._told[converted.told].add(str(pair.image))
+      if converted.is_postponed:
+        self._postponed[writer.split].append(pair)
+      elif converted.record is not None:
+        writer.write(converted.record)
+        self.counts += converted.counts
+      if done % _PROGRESS_STEP == 0 or done == len(pairs):
+        print(f'\r{writer.split}: {done} of {len(pairs)} {kind}', end='\n' if done == len(pairs) else '', flush=True)
+
+  def write_postponed(self, writers):
+    """Writes the turned images whose labels do not tell whether they are upright: as the others tell, else upright.
+
+    Args:
+      writers: dict, split -> _ShardWriter.
+
+    Raises:
+      InputError: some labels are upright, and some as the stored pixels.
+    """
+    orientation = exif_orientation.of_data_set(self._told)
+    if orientation:
+      logging.info('Labels are %s, as the sizes of %d images with EXIF orientation tell.',
+                   'upright' if orientation == exif_orientation.APPLY else 'as the stored pixels', len(self._told[orientation]))
+    elif self._postponed:
+      images = [str(pair.image) for pairs in self._postponed.values() for pair in pairs]
+      logging.warning('%d images are turned upright by their EXIF orientation, though no size tells whether their labels are '
+                      '(%s). Look at some; --exif_orientation=ignore takes them as stored.', len(images), listed(images))
+    for split, pairs in self._postponed.items():
+      self.write(writers[split], pairs, orientation or exif_orientation.APPLY, 'images with EXIF orientation')
+
+
+class _Converted(NamedTuple):
+  """What became of a pair.
+
+  Attributes:
+    record: serialized record, or None.
+    counts: int64 [256] or 0, number of pixels of each value of the label.
+    problems: list of texts, why there is no record.
+    told: APPLY or IGNORE of exif_orientation, as the size of the label tells, or None.
+    is_postponed: whether other labels must tell whether the image is to be turned.
+  """
+  record: bytes | None = None
+  counts: np.ndarray | int = 0
+  problems: list[str] = []
+  told: str | None = None
+  is_postponed: bool = False
+
+
+def _convert(pair, descriptor, color_table, orientation=exif_orientation.AUTO):
+  """_Converted of a pair; `orientation`: one of exif_orientation.CHOICES."""
+  if pair.problem:
+    return _Converted(problems=[pair.problem])
   problems = []
-  image = _read_or_note(image_files.read_image, (pair.image,), problems)
-  label = None
+  image = _read_or_note(image_files.open_image, (pair.image,), problems)
+  upright = orientation != exif_orientation.IGNORE
+  is_asked = image is not None and image.header.orientation != 1 and orientation == exif_orientation.AUTO
+  if is_asked and not getattr(pair.label, 'has_size', pair.label is not None):
+    return _Converted(is_postponed=True)
+  label = told = None
   if pair.label is not None:
-    label = _read_or_note(_read_label, (pair.label, image, color_table), problems)
-  if label is not None:
-    if image is not None and (image.height, image.width) != (label.height, label.width):
-      problems.append(f'{pair.image} is {image.height}x{image.width} (height x width), but its label {pair.label} is '
-                      f'{label.height}x{label.width}.')
-    wrong = dataset_info.describe_wrong_values(label.counts, descriptor)
-    if wrong:
-      problems.append(f'{pair.label} {wrong}')
+    label = _read_or_note(_read_label, (pair.label, image and image.header.size(upright), color_table), problems)
+  if image is not None and label is not None:
+    label_size = label.height, label.width
+    if is_asked:
+      told = exif_orientation.of_label(image.header, label_size)
+      if told is None and label_size == image.header.stored_size:
+        return _Converted(is_postponed=True)
+      upright = told != exif_orientation.IGNORE
+    problems += _describe_sizes(pair, image.header, upright, label_size)
+  if image is not None:
+    image = _read_or_note(image.read, (upright,), problems)
+  wrong = label and dataset_info.describe_wrong_values(label.counts, descriptor)
+  if wrong:
+    problems.append(f'{pair.label} {wrong}')
   for warning in (image.warnings if image else []) + (label.warnings if label else []):
     logging.warning('%s', warning)
   if problems:
-    return None, None, problems
+    return _Converted(problems=problems, told=told)
   example = tfexample.image_seg_to_tfexample(image.data, pair.name, image.height, image.width, label and label.data, image.format)
-  return example.SerializeToString(), label.counts if label else 0, []
+  return _Converted(example.SerializeToString(), label.counts if label else 0, told=told)
 
 
-def _read_label(label, image, color_table):
-  return label.read(image) if hasattr(label, 'read') else image_files.read_label(label, color_table)
+def _describe_sizes(pair, header, upright, label_size):
+  """List of what is wrong with the sizes of an image and its label."""
+  size = header.size(upright)
+  if size == label_size:
+    return []
+  turned = ''
+  if header.upright_size != header.stored_size:
+    turned = ' turned upright by its EXIF orientation' if upright else ' as it is stored, against its EXIF orientation'
+  return [f'{pair.image} is {size[0]}x{size[1]} (height x width){turned}, but its label {pair.label} is '
+          f'{label_size[0]}x{label_size[1]}.']
+
+
+def _read_label(label, size, color_table):
+  return label.read(size) if hasattr(label, 'read') else image_files.read_label(label, color_table)
 
 
 def _read_or_note(read, arguments, problems):
@@ -334,8 +325,3 @@ def _report(descriptor, sizes, counts, problems):
     logging.warning('%s', warning)
   written = ', '.join(f'{size} images in split {split!r}' for split, size in sizes.items())
   print(f'{descriptor.name}: {written}, {descriptor.num_classes} classes, ignored value {descriptor.ignore_label}.')
-
-
-def _listed(names):
-  more = f' and {len(names) - _MAX_LISTED} more' if len(names) > _MAX_LISTED else ''
-  return ', '.join(map(repr, names[:_MAX_LISTED])) + more

@@ -2,8 +2,8 @@
 
     python -m deeplab.datasets.build_own_data --image_folder=images --label_folder=labels --output_dir=tfrecord
 
-An image `x.jpg` (or .jpeg, .png) belongs to the label `x.png`. Without --list_folder, a part of the images becomes the split
-`val` and the others `train`. What a labelling tool exported (CVAT, labelme, COCO, Roboflow) is converted by
+An image `x.jpg` (or .png, .tif, .webp, .bmp and more) belongs to the label `x.png`. Without --list_folder, a part of the images
+becomes the split `val` and the others `train`. What a labelling tool exported (CVAT, labelme, COCO, Roboflow) is converted by
 
     python -m deeplab.datasets.build_own_data --annotations=PATH --output_dir=tfrecord
 """
@@ -16,7 +16,7 @@ from absl import flags
 
 from deeplab import common
 from deeplab.core.base.errors import InputError
-from deeplab.datasets import annotated_pairs, build_data, dataset_info, image_files
+from deeplab.datasets import annotated_pairs, build_data, dataset_info, file_pairs, image_files
 from deeplab.datasets.annotations import annotation_set
 
 FLAGS = flags.FLAGS
@@ -32,7 +32,8 @@ def _define_flags():
                       'labelme JSON, Roboflow masks, or a JSON of COCO instances; docs/own_data.md.')
   flags.DEFINE_string('image_folder', None, 'Folder of the images; with --annotations where the export does not hold them.')
   flags.DEFINE_string('label_folder', None, 'Folder of the labels.')
-  flags.DEFINE_string('list_folder', None, 'Folder of <split>.txt, one name per line; unset: --val_fraction decides.')
+  flags.DEFINE_string('list_folder', None, 'Folder of <split>.txt, one name per line, or an image and its label; '
+                      'unset: --val_fraction decides.')
   flags.DEFINE_float('val_fraction', 0.1, 'Part of the images that becomes the split val.', lower_bound=0.0, upper_bound=0.9)
   flags.DEFINE_string('dataset_name', 'own_data', 'Name of the data set.')
   flags.DEFINE_integer('num_classes', None, 'Number of classes; unset: the number of --class_names, or the largest label value '
@@ -47,17 +48,18 @@ def split_pairs(pairs, val_fraction):
   """Draws the split `val`.
 
   Args:
-    pairs: list of Pair.
+    pairs: list of Pair; those with a problem come into `train`, where they are reported.
     val_fraction: its share; of more than 0, at least one pair comes into it.
 
   Returns:
     Dict, 'train' and, unless it is empty, 'val' -> list of Pair.
   """
-  pairs = list(pairs)
+  broken = [pair for pair in pairs if pair.problem]
+  pairs = [pair for pair in pairs if not pair.problem]
   random.Random(_SPLIT_SEED).shuffle(pairs)
   num_val = max(1, round(len(pairs) * val_fraction)) if val_fraction and len(pairs) > 1 else 0
-  splits = {'train': pairs[num_val:], 'val': pairs[:num_val]}
-  return splits if num_val else {'train': pairs}
+  splits = {'train': pairs[num_val:] + broken, 'val': pairs[:num_val]}
+  return splits if num_val else {'train': pairs + broken}
 
 
 def count_classes(pairs, ignore_label, color_table=None):
@@ -81,7 +83,8 @@ def count_classes(pairs, ignore_label, color_table=None):
     except InputError:
       return np.zeros(256, bool)
 
-  present = np.any(list(build_data.parallel_map(values, [pair for pair in pairs if isinstance(pair.label, str)])), axis=0)
+  labelled = [pair for pair in pairs if isinstance(pair.label, str) and not pair.problem]
+  present = np.any([np.zeros(256, bool), *build_data.parallel_map(values, labelled)], axis=0)
   classes = [value for value in np.flatnonzero(present).tolist() if value != ignore_label]
   if max(classes, default=0) < 1:
     raise InputError(f'The labels hold {np.flatnonzero(present).tolist() or "nothing that can be read"}, and {ignore_label} is '
@@ -154,13 +157,14 @@ def main(unused_argv):
     splits, class_names, num_classes = _convert_annotations(color_table, class_names)
   else:
     if FLAGS.list_folder:
-      splits = build_data.pairs_of_lists(FLAGS.list_folder, FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format)
+      splits = file_pairs.pairs_of_lists(FLAGS.list_folder, FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format)
     else:
-      splits = split_pairs(build_data.pairs_of_folders(FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format),
+      splits = split_pairs(file_pairs.pairs_of_folders(FLAGS.image_folder, FLAGS.label_folder, FLAGS.image_format),
                            FLAGS.val_fraction)
     num_classes = _num_classes(splits, color_table, class_names)
   descriptor = dataset_info.describe(FLAGS.dataset_name, num_classes, FLAGS.ignore_label, class_names=class_names)
-  build_data.build(splits, descriptor, FLAGS.output_dir, _NUM_SHARDS, FLAGS.skip_broken, color_table)
+  build_data.build(splits, descriptor, FLAGS.output_dir, _NUM_SHARDS, FLAGS.skip_broken, color_table,
+                   FLAGS.exif_orientation)
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ from absl import flags
 
 from deeplab import common
 from deeplab.core.base.errors import InputError
-from deeplab.datasets import build_data, dataset_info, image_files
+from deeplab.datasets import build_data, dataset_info, file_pairs, image_files
 
 FLAGS = flags.FLAGS
 
@@ -34,10 +34,10 @@ def main(unused_argv):
       raise InputError(f'--description={FLAGS.description}: there is no such file.')
   else:
     descriptor = dataset_info.get_descriptor('pascal_voc_seg')
-  splits = build_data.pairs_of_lists(FLAGS.list_folder, FLAGS.image_folder, FLAGS.semantic_segmentation_folder,
+  splits = file_pairs.pairs_of_lists(FLAGS.list_folder, FLAGS.image_folder, FLAGS.semantic_segmentation_folder,
                                      FLAGS.image_format)
   build_data.build(splits, descriptor, FLAGS.output_dir, _NUM_SHARDS, FLAGS.skip_broken,
-                   image_files.read_color_table(FLAGS.color_table))
+                   image_files.read_color_table(FLAGS.color_table), FLAGS.exif_orientation)
 
 
 if __name__ == '__main__':

@@ -1,9 +1,15 @@
 """Picture files of a data set: what they hold, and whether that is fit for training.
 
-Images may be JPEG or PNG, gray or colour, of 8 bits. Labels are PNG: a palette file holds the indices, a gray one the values, and
-colours need a table that says which class they stand for.
+Images may have any format of IMAGE_EXTENSIONS with 8 bits per channel; they become JPEG or PNG. Labels are PNG: a palette file
+holds the indices, a gray one the values, and colours need a table that says which class they stand for.
+
+    image = image_files.open_image(path)    # size and EXIF orientation are known; the pixels are not decoded yet
+    encoded = image.read(upright=True)      # as viewers and labelling tools show it
+
+Where a path is asked for, an object with `read_bytes()` that `str()` names does as well.
 """
 
+import functools
 import io
 import os
 import pathlib
@@ -12,20 +18,41 @@ import zlib
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageCms
 
 from deeplab.core.base.errors import InputError
 
-IMAGE_EXTENSIONS = ('jpg', 'jpeg', 'png')
+IMAGE_EXTENSIONS = ('jpg', 'jpeg', 'png', 'tif', 'tiff', 'webp', 'bmp', 'gif', 'jpe', 'jfif', 'mpo', 'jp2', 'j2k', 'avif', 'ppm',
+                    'pgm', 'pbm', 'pnm', 'tga', 'pcx', 'dib')
 LABEL_EXTENSIONS = ('png',)
+# Names of pictures that cannot be read: of phones, of raw cameras, of drawing programs.
+_OTHER_EXTENSIONS = ('heic', 'heif', 'jxl', 'dng', 'cr2', 'cr3', 'nef', 'arw', 'orf', 'rw2', 'raf', 'psd', 'xcf', 'svg', 'exr',
+                     'hdr', 'eps', 'ico', 'sgi', 'pfm', 'npy')
+# What looks like a picture by its name.
+PICTURE_EXTENSIONS = IMAGE_EXTENSIONS + _OTHER_EXTENSIONS
 
-# MPO is what phones write: a JPEG file with more pictures behind the first.
-_IMAGE_FORMATS = {'JPEG': 'jpeg', 'MPO': 'jpeg', 'PNG': 'png'}
-_DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+# What the bytes of an image may be. Of the others Pillow runs programs for some (EPS) and hides the depth of others.
+_FORMATS = ('JPEG', 'PNG', 'TIFF', 'WEBP', 'BMP', 'DIB', 'GIF', 'JPEG2000', 'AVIF', 'PPM', 'TGA', 'PCX')
+# MPO is what phones write: a JPEG file with more pictures behind the first. It is opened as JPEG.
+_JPEG_FORMATS = ('JPEG', 'MPO')
+_DECODE_ERRORS = (OSError, SyntaxError, ValueError, TypeError, KeyError, EOFError, struct.error, zlib.error, OverflowError,
+                  Image.DecompressionBombError)
 _EXIF_ORIENTATION = 0x0112
+# What a viewer does with the stored pixels, by EXIF orientation.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90}
+# From this orientation on, height and width change places.
+_FIRST_LYING = 5
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS = 256, 257, 258
+# Of images that are encoded anew after JPEG; with full colour resolution.
+_JPEG_QUALITY = 95
 # Position of the bit depth in a PNG file: signature, length and name of the first chunk, width, height.
 _PNG_BIT_DEPTH = 24
 _PNG_END = b'IEND\xaeB`\x82'
+# Where the components of a JPEG 2000 image tell their depth, seen from these markers; a component takes three bytes.
+_JPEG2000_MARKERS = b'\xff\x4f\xff\x51'
+_JPEG2000_NUM_COMPONENTS, _JPEG2000_DEPTHS = 40, 42
 _MAX_LISTED = 8
 
 
@@ -44,6 +71,26 @@ class ImageFile(NamedTuple):
   height: int
   width: int
   warnings: list[str]
+
+
+class ImageHeader(NamedTuple):
+  """What the head of an image file tells.
+
+  Attributes:
+    stored_size: (height, width) of the pixels as they are stored.
+    orientation: 1 to 8, how they lie (EXIF): 1 is upright, 3 upside down, 6 and 8 on a side, the even ones but these mirrored.
+  """
+  stored_size: tuple[int, int]
+  orientation: int
+
+  @property
+  def upright_size(self):
+    """(height, width) as viewers show the image."""
+    return self.stored_size[::-1] if self.orientation >= _FIRST_LYING else self.stored_size
+
+  def size(self, upright):
+    """(height, width) of the image turned upright, or else as it is stored."""
+    return self.upright_size if upright else self.stored_size
 
 
 class LabelFile(NamedTuple):
@@ -87,32 +134,91 @@ def list_folder(folder, extensions):
   return found
 
 
-def read_image(path):
-  """Reads and fully decodes an image.
+def read_header(path):
+  """Size and orientation of an image file, without decoding it.
 
   Args:
-    path: JPEG or PNG file, or an object with `read_bytes()` that gives one and that str() names.
+    path: file of one of IMAGE_EXTENSIONS.
 
   Returns:
-    ImageFile.
+    ImageHeader.
 
   Raises:
-    ValueError: the file is missing, broken, of another format, or of 16 bits. The message names it.
+    InputError: the file is missing or no image of a known format.
   """
-  data, image = _read(path)
-  if image.format not in _IMAGE_FORMATS:
-    raise InputError(f'{path} is a {image.format} file; images must be JPEG or PNG.')
-  if _bit_depth(data, image) > 8:
-    raise InputError(f'{path} has {_bit_depth(data, image)} bits per channel; the model takes 8. Scale its values to 0..255.')
-  warnings = []
-  if image.mode in ('RGBA', 'LA', 'PA') or 'transparency' in image.info:
-    warnings.append(f'{path} has {max(len(image.getbands()), 2)} channels, the model takes 3: transparency is dropped.')
-  if image.mode in ('CMYK', 'YCCK'):
-    warnings.append(f'{path} is a {image.mode} image; its colours may be off. Save it as RGB.')
-  orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
-  if orientation != 1:
-    warnings.append(f'{path} asks to be turned (EXIF orientation {orientation}); it is taken as stored.')
-  return ImageFile(data, _IMAGE_FORMATS[image.format], image.height, image.width, warnings)
+  try:
+    with open(path, 'rb') as image_file:
+      return _header(_open(path, image_file))
+  except OSError as error:
+    raise InputError(f'{path} cannot be read: {error.strerror}.') from error
+
+
+class OpenImage(NamedTuple):
+  """An image file whose head has been read.
+
+  Attributes:
+    path: of the file.
+    data: bytes of the file.
+    image: Pillow image of them; its pixels are not decoded.
+    header: ImageHeader.
+  """
+  path: object
+  data: bytes
+  image: Image.Image
+  header: ImageHeader
+
+  def read(self, upright):
+    """Fully decodes the image.
+
+    Args:
+      upright: whether it is turned as its orientation says; else the pixels stay as they are stored.
+
+    Returns:
+      ImageFile. JPEG and PNG files are taken as they are where that will do. What is encoded anew carries no orientation: a PNG
+      file with the same pixels, or for JPEG one of high quality.
+
+    Raises:
+      InputError: the file is broken or has more than 8 bits per channel. The message names it.
+    """
+    path, data, image, header = self
+    depth = _bit_depth(data, image)
+    if depth > 8:
+      raise InputError(f'{path} has {depth} bits per channel; the model takes 8. Scale its values to 0..255.')
+    turn = _TURNS.get(header.orientation) if upright else None
+    is_jpeg = image.format in _JPEG_FORMATS
+    as_it_is = turn is None and (is_jpeg and image.mode != 'CMYK' or image.format == 'PNG')
+    warnings = [f'{path} {text}' for text in _losses(image)]
+    if as_it_is and is_jpeg:
+      # Looks at all of the data, but computes an eighth of the pixels only.
+      image.draft(image.mode, (max(image.width // 8, 1), max(image.height // 8, 1)))
+    _load(path, data, image)
+    if as_it_is:
+      return ImageFile(data, 'jpeg' if is_jpeg else 'png', *header.stored_size, warnings)
+    image = _as_stored(image, header)
+    image = _plain(path, image if turn is None else image.transpose(turn), warnings)
+    return ImageFile(_encode(image, is_jpeg), 'jpeg' if is_jpeg else 'png', image.height, image.width, warnings)
+
+
+def open_image(path):
+  """Reads an image file and its head.
+
+  Args:
+    path: file of one of IMAGE_EXTENSIONS; its format is told from its bytes.
+
+  Returns:
+    OpenImage.
+
+  Raises:
+    InputError: the file is missing or no image of a known format. The message names it.
+  """
+  data = _read_bytes(path)
+  image = _open(path, io.BytesIO(data))
+  return OpenImage(path, data, image, _header(image))
+
+
+def read_image(path, upright=True):
+  """ImageFile of a file: open_image, then OpenImage.read."""
+  return open_image(path).read(upright)
 
 
 def read_label(path, color_table=None):
@@ -128,9 +234,11 @@ def read_label(path, color_table=None):
   Raises:
     ValueError: the file is missing, broken, no PNG, has values above 255 or colours that stand for nothing.
   """
-  data, image = _read(path)
+  data = _read_bytes(path)
+  image = _open(path, io.BytesIO(data))
   if image.format != 'PNG':
     raise InputError(f'{path} is a {image.format} file; labels must be PNG, which keeps every value.')
+  _load(path, data, image)
   bit_depth = _bit_depth(data, image)
   warnings = []
   if image.mode in ('LA', 'RGBA'):
@@ -187,26 +295,133 @@ def read_color_table(path):
   return table
 
 
-def _read(path):
-  """Bytes of a file and the decoded Pillow image."""
+def _read_bytes(path):
   try:
-    data = path.read_bytes() if hasattr(path, 'read_bytes') else pathlib.Path(path).read_bytes()
+    return (path if hasattr(path, 'read_bytes') else pathlib.Path(path)).read_bytes()
   except OSError as error:
     raise InputError(f'{path} cannot be read: {error.strerror}.') from error
+
+
+@functools.cache
+def _known_formats():
+  """Those of _FORMATS that this Pillow has."""
+  Image.init()
+  return [name for name in _FORMATS if name in Image.OPEN]
+
+
+def _open(path, image_file):
+  """Pillow image of an open file; its pixels are not decoded."""
   try:
-    image = Image.open(io.BytesIO(data))
+    return Image.open(image_file, formats=_known_formats())
+  except Image.UnidentifiedImageError as error:
+    extension = os.path.splitext(str(path))[1][1:].lower()
+    if extension in _OTHER_EXTENSIONS:
+      reason = f'{path} is a picture that cannot be read (.{extension}); save it as JPEG, PNG or TIFF of 8 bits.'
+    else:
+      reason = f'{path} is broken ({_length(image_file)} bytes): no picture of a known format.'
+    raise InputError(reason) from error
+  except _DECODE_ERRORS as error:
+    raise InputError(f'{path} is broken ({_length(image_file)} bytes): {error}.') from error
+
+
+def _length(image_file):
+  return image_file.seek(0, os.SEEK_END)
+
+
+def _load(path, data, image):
+  """Decodes a Pillow image of these bytes."""
+  try:
     image.load()
     # Pillow does without the end of a PNG file, TensorFlow does not.
     if image.format == 'PNG' and _PNG_END not in data:
       raise EOFError('the end of the file is missing')
   except _DECODE_ERRORS as error:
-    reason = 'no picture of a known format' if isinstance(error, Image.UnidentifiedImageError) else error
-    raise InputError(f'{path} is broken ({len(data)} bytes): {reason}.') from error
-  return data, image
+    raise InputError(f'{path} is broken ({len(data)} bytes): {error}.') from error
+
+
+def _header(image):
+  try:
+    orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
+  except Exception:  # Whatever a damaged block raises: viewers show such an image as it is stored.
+    orientation = 1
+  size = (image.tag_v2[_TIFF_HEIGHT], image.tag_v2[_TIFF_WIDTH]) if image.format == 'TIFF' else (image.height, image.width)
+  return ImageHeader(size, orientation if orientation in _TURNS else 1)
 
 
 def _bit_depth(data, image):
-  return data[_PNG_BIT_DEPTH] if image.format == 'PNG' else 8
+  """Bits per channel in the file, of which Pillow may keep 8."""
+  if image.format == 'PNG':
+    return data[_PNG_BIT_DEPTH]
+  if image.format == 'TIFF':
+    return max(image.tag_v2.get(_TIFF_BITS, (1,)))
+  if image.format == 'PPM':
+    arguments = image.tile[0].args if image.tile else ()
+    largest = max((value for value in arguments if isinstance(value, int)), default=0) if isinstance(arguments, tuple) else 0
+    return 16 if largest > 255 or image.mode.startswith(('I', 'F')) else 8
+  if image.format == 'JPEG2000':
+    start = data.find(_JPEG2000_MARKERS)
+    components = int.from_bytes(data[start + _JPEG2000_NUM_COMPONENTS:start + _JPEG2000_DEPTHS], 'big')
+    first = start + _JPEG2000_DEPTHS
+    return max(((depth & 0x7f) + 1 for depth in data[first:first + 3 * components:3]), default=8)
+  return 8
+
+
+def _losses(image):
+  """What of an image that is not decoded yet the model will not see."""
+  losses = []
+  num_frames = 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
+  if num_frames > 1:
+    losses.append(f'holds {num_frames} pictures; the first is taken.')
+  if image.mode in ('RGBA', 'LA', 'PA', 'RGBa', 'La') or 'transparency' in image.info:
+    losses.append(f'has {max(len(image.getbands()), 2)} channels, the model takes 3: transparency is dropped.')
+  return losses
+
+
+def _as_stored(image, header):
+  """The pixels of a decoded image as they lie in the file; of a TIFF file Pillow has turned them."""
+  turn = _TURNS.get(header.orientation)
+  if image.format != 'TIFF' or turn is None:
+    return image
+  back = {Image.Transpose.ROTATE_270: Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_90: Image.Transpose.ROTATE_270}
+  return image.transpose(back.get(turn, turn))
+
+
+def _plain(path, image, warnings):
+  """The image as gray or RGB, with nothing but its pixels."""
+  if image.mode == 'CMYK':
+    plain = _from_cmyk(path, image, warnings)
+  else:
+    try:
+      plain = image.convert('L' if image.mode in ('1', 'L', 'LA', 'La') and 'transparency' not in image.info else 'RGB')
+    except ValueError as error:
+      raise InputError(f'{path} is a {image.mode} image, which has no colours to see; save it as RGB.') from error
+  plain.info = {}
+  return plain
+
+
+def _from_cmyk(path, image, warnings):
+  """RGB image of a CMYK one, by the colour profile in its file, or plainly without one."""
+  profile = image.info.get('icc_profile')
+  if profile:
+    try:
+      return ImageCms.profileToProfile(image, ImageCms.ImageCmsProfile(io.BytesIO(profile)), _srgb_profile(), outputMode='RGB')
+    except (ImageCms.PyCMSError, OSError) as error:
+      warnings.append(f'{path} has a colour profile for CMYK that cannot be used ({error}); its colours are computed without.')
+  return image.convert('RGB')
+
+
+@functools.cache
+def _srgb_profile():
+  return ImageCms.createProfile('sRGB')
+
+
+def _encode(image, is_jpeg):
+  encoded = io.BytesIO()
+  if is_jpeg:
+    image.save(encoded, 'JPEG', quality=_JPEG_QUALITY, subsampling=0)
+  else:
+    image.save(encoded, 'PNG')
+  return encoded.getvalue()
 
 
 def _label_values(path, image, bit_depth, color_table):

@@ -13,7 +13,7 @@ _MAX_LISTED = 8
 
 
 class Photographs:
-  """The JPEG and PNG files of a folder, in the order of their names.
+  """The photographs of a folder, in the order of their names, upright as a viewer shows them.
 
   Attributes:
     num_images: number of files.
@@ -30,7 +30,7 @@ class Photographs:
     Raises:
       ValueError: there is no such folder, or no photograph in it.
     """
-    by_stem = image_files.list_folder(folder, image_files.IMAGE_EXTENSIONS)
+    by_stem = image_files.list_folder(folder, image_files.PICTURE_EXTENSIONS)
     self._folder = folder
     self._paths = sorted(path for paths in by_stem.values() for path in paths)
     if not self._paths:

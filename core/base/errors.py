@@ -1,6 +1,9 @@
-"""The error for everything that a user can put right, and what an error of TensorFlow says."""
+"""The error for everything that a user can put right, what an error of TensorFlow says, and how messages list names."""
 
 import re
+
+# Names listed in one message.
+_MAX_LISTED = 8
 
 
 class InputError(ValueError):
@@ -17,3 +20,9 @@ def explain(error):
   if assertion:
     return assertion.group(1).replace('\\"', '"').replace('] [', ' ')
   return text.strip().splitlines()[-1]
+
+
+def listed(names):
+  """The first names of a list in quotation marks, and how many more there are."""
+  more = f' and {len(names) - _MAX_LISTED} more' if len(names) > _MAX_LISTED else ''
+  return ', '.join(map(repr, names[:_MAX_LISTED])) + more

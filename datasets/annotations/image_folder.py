@@ -67,13 +67,13 @@ class ImageFolder:
     return os.path.join(self.path, alike[0]) if len(alike) == 1 else direct
 
   def find_stem(self, name):
-    """Paths of the images `name` (relative, without extension); one that is missing shows all extensions.
+    """Paths of the images `name` (relative, without extension); or one that is missing.
 
     Returns:
       List of at least one path.
     """
     found = self._by_stem.get(name.replace('\\', '/'))
-    return [os.path.join(self.path, path) for path in found or [f'{name}.{{{",".join(self._extensions)}}}']]
+    return [os.path.join(self.path, path) for path in found or [f'{name}.*']]
 
 
 def _group(paths, key):

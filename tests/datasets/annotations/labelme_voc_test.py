@@ -46,7 +46,7 @@ def test_labels_without_image_and_images_without_label_are_told(tmp_path):
   annotated.save_png(root / 'SegmentationClassPNG/c.png', _LABEL, _PALETTE)
   with pytest.raises(InputError) as error:
     annotated.convert(root, tmp_path / 'out')
-  assert 'SegmentationClassPNG/b.png cannot be read' in str(error.value) and 'JPEGImages/c.{jpg,' in str(error.value)
+  assert 'SegmentationClassPNG/b.png cannot be read' in str(error.value) and 'JPEGImages/c.*' in str(error.value)
   assert annotated.wrote_nothing(tmp_path / 'out')
   assert list(annotated.merged(annotated.convert(root, tmp_path / 'out', '--skip_broken', '--val_fraction=0'))) == ['a']
 
