@@ -11,6 +11,7 @@ from deeplab import common, data_generator, model, train_flags, train_utils
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
 from deeplab.core.cluster import cluster_server, replicas
+from deeplab.core.cluster.accumulation import GradientAccumulator
 from deeplab.core.cluster.clone_input import CloneInput
 from deeplab.core.images import colormap
 from deeplab.core.layers import layers
@@ -202,7 +203,7 @@ def _require_finite_loss(total_loss, learning_rate):
   return tf.Assert(tf.math.is_finite(total_loss), [message])
 
 
-def _train_deeplab_model(iterator, num_of_classes, ignore_label, updates=None):
+def _train_deeplab_model(iterator, num_of_classes, ignore_label, updates=None, accumulator=None):
   """Builds the clones and the update of their variables.
 
   Args:
@@ -210,14 +211,16 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label, updates=None):
     num_of_classes: number of classes.
     ignore_label: label of pixels without loss.
     updates: replicas.AsynchronousUpdates, the default, or replicas.SynchronousUpdates.
+    accumulator: GradientAccumulator; by default each batch makes an update.
 
   Returns:
     train_tensor: float32 scalar; running it trains one step and gives the loss before the update, the mean of the clones' cross
-      entropies plus one L2 penalty.
+      entropies (and of those of accumulated batches) plus one L2 penalty.
     summary_op: string scalar, all summaries.
   """
   tf.train.get_or_create_global_step()
   updates = updates or replicas.AsynchronousUpdates(FLAGS.training_number_of_steps)
+  accumulator = accumulator or GradientAccumulator()
   with tf.device(_CPU):
     optimizer, learning_rate = _build_optimizer()
   tower_losses, tower_grads = [], []
@@ -233,10 +236,13 @@ def _train_deeplab_model(iterator, num_of_classes, ignore_label, updates=None):
       tower_grads.append(optimizer.compute_gradients(tower_loss, variables))
   with tf.device(_CPU):
     total_loss = tf.add_n(tower_losses) / FLAGS.num_clones
-    with tf.control_dependencies([_require_finite_loss(total_loss, learning_rate)]):
+    finite_loss = _require_finite_loss(total_loss, learning_rate)
+    batch_ops = update_ops if updates.moves_averages else []
+    total_loss, tower_grads = accumulator.mean(total_loss, tower_grads, [finite_loss, *batch_ops])
+    with tf.control_dependencies([finite_loss]):
       grads_and_vars = _multiply_gradients(_average_gradients(tower_grads))
     apply_op = updates.apply(optimizer, grads_and_vars)
-    with tf.control_dependencies([apply_op, *(update_ops if updates.moves_averages else [])]):
+    with tf.control_dependencies([apply_op, *batch_ops]):
       train_tensor = tf.identity(total_loss, name='train_op')
     _scalar_summary('total_loss', total_loss)
     _scalar_summary('learning_rate', learning_rate)
@@ -307,8 +313,9 @@ def _train(cluster, target, train_tensor, summary_op, init_fn, own_hooks):
   saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
                          keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
   scaffold = tf.train.Scaffold(init_fn=init_fn, summary_op=summary_op, saver=saver)
-  progress = training_hooks.ProgressHook(train_tensor, tf.get_collection(_LEARNING_RATE)[0], FLAGS.train_batch_size,
-                                         FLAGS.training_number_of_steps, FLAGS.log_steps)
+  progress = training_hooks.ProgressHook(train_tensor, tf.get_collection(_LEARNING_RATE)[0],
+                                         FLAGS.train_batch_size * FLAGS.accumulate_steps, FLAGS.training_number_of_steps,
+                                         FLAGS.log_steps)
   hooks, chief_only_hooks = _hooks(cluster, progress, scaffold)
   with training_hooks.StopOnSignalHook() as stop_hook, _open_session(
       cluster, target, scaffold, [*hooks, *own_hooks, stop_hook], chief_only_hooks) as session:
@@ -374,7 +381,8 @@ def _devices():
     logging.warning('TensorFlow finds no GPU: training runs on the CPU.')
   devices = [_gpu(i) if has_gpus and not FLAGS.clone_on_cpu else _CPU for i in range(FLAGS.num_clones)]
   for i, device in enumerate(devices):
-    logging.info('Clone %d: %d images per step on %s.', i, FLAGS.train_batch_size // FLAGS.num_clones, device)
+    logging.info('Clone %d: %d images per step on %s.', i, FLAGS.train_batch_size // FLAGS.num_clones * FLAGS.accumulate_steps,
+                 device)
   return devices
 
 
@@ -434,9 +442,11 @@ def _run_worker(cluster, target):
       with tf.device(_CPU):
         batches = CloneInput(dataset.get_one_shot_iterator(), (common.IMAGE, common.LABEL), devices)
       updates = _updates(cluster, is_resumed=prefix is not None)
-      train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates)
+      accumulator = GradientAccumulator(FLAGS.accumulate_steps, batches)
+      train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates,
+                                                      accumulator)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
-      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, [updates, batches]))
+      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, [updates, accumulator, batches]))
 
 
 def main(unused_argv):

@@ -71,7 +71,9 @@ flags.DEFINE_integer('training_number_of_steps', 30000, 'Global step at which tr
 flags.DEFINE_float('momentum', 0.9, 'Momentum of the momentum optimizer.', lower_bound=0.0, upper_bound=1.0)
 flags.DEFINE_float('adam_learning_rate', 0.001, 'Constant rate of the Adam optimizer.', lower_bound=0.0)
 flags.DEFINE_float('adam_epsilon', 1e-08, 'Epsilon of the Adam optimizer.', lower_bound=0.0)
-flags.DEFINE_integer('train_batch_size', 8, 'Images per step of one worker, over its clones.', lower_bound=1)
+flags.DEFINE_integer('train_batch_size', 8, 'Images per batch of one worker, over its clones.', lower_bound=1)
+flags.DEFINE_integer('accumulate_steps', 1, 'Batches of an update, each with the memory of one: the step that they make together '
+                     'has the mean of their gradients. Batch norm sees one batch at a time.', lower_bound=1)
 flags.DEFINE_float('weight_decay', 0.00004, 'Factor of the L2 penalty; 0.0001 for ResNet.', lower_bound=0.0)
 common.define_numbers('train_crop_size', [513, 513], 'height,width of the training crops in pixels.')
 flags.DEFINE_float('last_layer_gradient_multiplier', 1.0, 'Factor of the gradients of the last layers.', lower_bound=0.0)
@@ -275,7 +277,7 @@ def _check_batch_norm():
   if batch_size < _MIN_BATCH_FOR_BATCH_NORM:
     logging.warning('--fine_tune_batch_norm with %d images per clone: each clone has statistics of its own images alone, and of '
                     'fewer than %d they are poor (12 or more are good). Give --fine_tune_batch_norm=false, or a larger '
-                    '--train_batch_size.', batch_size, _MIN_BATCH_FOR_BATCH_NORM)
+                    '--train_batch_size (--accumulate_steps does not help here).', batch_size, _MIN_BATCH_FOR_BATCH_NORM)
   decay = layers.HEAD_BATCH_NORM_DECAY if FLAGS.batch_norm_decay is None else FLAGS.batch_norm_decay
   if FLAGS.training_number_of_steps * (1 - decay) < _SETTLED:
     fitting = max(0.9, 1 - 10 / FLAGS.training_number_of_steps)

@@ -22,7 +22,9 @@ class CloneInput(tf.train.SessionRunHook):
     self._keys = keys
     self._devices = devices
     self._batches = []
-    self._fetch_ops, self._clear_ops = [], []
+    # What fetches the batches of the next step; whatever runs the clones outside of the hooks runs them, too.
+    self.fetch_ops = []
+    self._clear_ops = []
 
   def get_next(self):
     """The batch of the next clone: dict of `keys`, as the iterator gives them.
@@ -43,7 +45,7 @@ class CloneInput(tf.train.SessionRunHook):
     """Tensors that lie on the device of the clone since the step before."""
     area = {'dtypes': [tensor.dtype for tensor in batch], 'shared_name': f'batch_of_clone_{clone}'}
     with tf.device(self._devices[clone]):
-      self._fetch_ops.append(tf.raw_ops.Stage(values=batch, shared_name=area['shared_name']))
+      self.fetch_ops.append(tf.raw_ops.Stage(values=batch, shared_name=area['shared_name']))
       self._clear_ops.append(tf.raw_ops.StageClear(**area))
       prefetched = tf.raw_ops.Unstage(**area)
     for tensor, source in zip(prefetched, batch):
@@ -51,10 +53,10 @@ class CloneInput(tf.train.SessionRunHook):
     return prefetched
 
   def after_create_session(self, session, coord):
-    if self._fetch_ops:
+    if self.fetch_ops:
       # A server outlives its sessions: batches of one that has failed would be a step too many.
       session.run(self._clear_ops)
-      session.run(self._fetch_ops)
+      session.run(self.fetch_ops)
 
   def before_run(self, run_context):
-    return tf.train.SessionRunArgs(self._fetch_ops)
+    return tf.train.SessionRunArgs(self.fetch_ops)

@@ -6,6 +6,7 @@
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from unittest import mock
@@ -54,6 +55,14 @@ def noise_label(random):
   return random.choice([0, 1, 255], SIZE, p=[0.6, 0.3, 0.1]).astype(np.uint8)
 
 
+def symmetric_samples(count):
+  """Pictures as large as the crop that the random mirror leaves alone, of two classes, without ignored pixels."""
+  random = np.random.RandomState(1)
+  halves = [random.randint(0, 256, [33, 17, 3], np.uint8) for _ in range(count)]
+  images = [np.concatenate([half, half[:, -2::-1]], axis=1) for half in halves]
+  return [(image, np.full([33, 33], index % 3 // 2, np.uint8)) for index, image in enumerate(images)]
+
+
 def write_records(folder, samples=4, num_classes=3, split='train'):
   """Writes `<split>-00000-of-00001.tfrecord` and dataset.json.
 
@@ -77,6 +86,11 @@ def write_records(folder, samples=4, num_classes=3, split='train'):
   names = (CLASS_NAMES + [f'class_{index}' for index in range(3, num_classes)])[:num_classes]
   dataset_info.write_description(dataset_info.describe('shapes', num_classes, class_names=names), str(folder / 'dataset.json'))
   return str(folder)
+
+
+def losses(log):
+  """The losses in the lines of progress of a training run."""
+  return [float(loss) for loss in re.findall(r'loss (\d+\.\d+)', log)]
 
 
 class _Collector(logging.Handler):

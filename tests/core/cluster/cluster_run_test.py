@@ -150,22 +150,12 @@ def test_asynchronous_training_by_tf_config_survives_its_parameter_server(make_c
   _assert_finished(cluster, last_step)
 
 
-def _losses(log):
-  return [float(loss) for loss in re.findall(r'loss (\d+\.\d+)', log)]
-
-
-def _symmetric_samples(count):
-  """Pictures as large as the crop that the random mirror leaves alone, of two classes, without ignored pixels."""
-  random = np.random.RandomState(1)
-  halves = [random.randint(0, 256, [33, 17, 3], np.uint8) for _ in range(count)]
-  images = [np.concatenate([half, half[:, -2::-1]], axis=1) for half in halves]
-  return [(image, np.full([33, 33], index % 3 // 2, np.uint8)) for index, image in enumerate(images)]
-
-
-def test_two_synchronous_workers_are_two_clones(make_cluster, tmp_path):
+@pytest.mark.parametrize('worker_flags', [('--train_batch_size=4',), ('--train_batch_size=2', '--accumulate_steps=2')],
+                         ids=['whole', 'accumulated'])
+def test_two_synchronous_workers_are_two_clones(make_cluster, tmp_path, worker_flags):
   # No augmentation, dropout or batch statistics. Each worker, and each clone, has four images per step, together all eight.
   last_step = 4
-  data = tiny_run.write_records(tmp_path / 'data', _symmetric_samples(8))
+  data = tiny_run.write_records(tmp_path / 'data', tiny_run.symmetric_samples(8))
   flags = (f'--dataset_dir={data}', f'--training_number_of_steps={last_step}', '--aspp_with_batch_norm=false',
            '--min_scale_factor=1', '--max_scale_factor=1', '--base_learning_rate=0.5')
   exit_code, log = tiny_run.run(train, *tiny_run.FLAGS, *flags, f'--train_logdir={tmp_path / "clones"}', '--num_clones=2',
@@ -174,11 +164,12 @@ def test_two_synchronous_workers_are_two_clones(make_cluster, tmp_path):
   cluster = make_cluster()
   initial = f'--tf_initial_checkpoint={tmp_path / "clones" / "model.ckpt-0"}'
   for member in cluster.members:
-    cluster.start(member, *flags, initial, '--sync_replicas', '--train_batch_size=4')
+    cluster.start(member, *flags, initial, '--sync_replicas', *worker_flags)
   _assert_finished(cluster, last_step)
-  of_workers = [_losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
-  np.testing.assert_allclose(np.mean(of_workers, axis=0), _losses(log), atol=1e-4)
-  assert len(_losses(log)) == last_step and np.ptp(_losses(log)) > 0.1
+  of_workers = [tiny_run.losses(cluster.log(member)) for member in (_CHIEF, _WORKER)]
+  losses = tiny_run.losses(log)
+  np.testing.assert_allclose(np.mean(of_workers, axis=0), losses, atol=1e-4)
+  assert len(losses) == last_step and np.ptp(losses) > 0.1
 
 
 @pytest.mark.full
