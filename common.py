@@ -133,6 +133,11 @@ def parse_size(numbers, flag_name):
   return [size[0], size[-1]]
 
 
+def fitting_crop_size(image_size, output_stride):
+  """[height, width] of the least network input that holds an image of (height, width): a multiple of the stride, plus 1."""
+  return [side + (1 - side) % output_stride for side in image_size]
+
+
 def evaluation_crop_size(numbers, flag_name, largest_image_size, output_stride):
   """[height, width] of the network input that a crop flag of an evaluating program means.
 
@@ -145,7 +150,7 @@ def evaluation_crop_size(numbers, flag_name, largest_image_size, output_stride):
   if list(numbers) != [AUTO]:
     return parse_size(numbers, flag_name)
   largest = largest_image_size()
-  crop_size = [side + (1 - side) % output_stride for side in largest]
+  crop_size = fitting_crop_size(largest, output_stride)
   logging.info('The largest image is %dx%d (height x width); --%s=%d,%d.', *largest, flag_name, *crop_size)
   return crop_size
 

@@ -96,6 +96,14 @@ class Dataset:
       Running it raises InvalidArgumentError, with the name of the image in its message, for a label value outside of the
       classes, a missing label, a label of another size than the image, and outside of training an image larger than the crop.
     """
+    return tf.data.make_one_shot_iterator(self._batches())
+
+  def get_initializable_iterator(self):
+    """The same iterator, which each run of its `initializer` lets begin at the first batch."""
+    return tf.data.make_initializable_iterator(self._batches())
+
+  def _batches(self):
+    """Dataset of the batches."""
     dataset = self._records()
     # Every draw is made from a number that comes with the record: parallel calls then cannot swap them.
     draws = tf.data.Dataset.random(self.seed).batch(2, drop_remainder=True)
@@ -103,8 +111,7 @@ class Dataset:
     # Converting the plain graph code of the function costs a quarter of the time to the first step.
     load = tf.autograph.experimental.do_not_convert(self._load)
     dataset = dataset.map(load, num_parallel_calls=self.num_parallel_calls or tf.data.AUTOTUNE)
-    dataset = dataset.batch(self.batch_size).prefetch(_PREFETCHED_BATCHES)
-    return tf.data.make_one_shot_iterator(dataset)
+    return dataset.batch(self.batch_size).prefetch(_PREFETCHED_BATCHES)
 
   def _records(self):
     """Dataset of serialized records: this replica's share, shuffled and repeated as wanted."""
@@ -226,7 +233,8 @@ def largest_image_size(dataset_name, split_name, dataset_dir, min_resize_value=N
                                                     keep_aspect_ratio))
     return size
 
-  with tf.Graph().as_default(), tf.Session() as session:
+  # The accelerator is left to the session that follows.
+  with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'GPU': 0})) as session:
     sizes = tf.data.TFRecordDataset(dataset_info.find_split_files(dataset_dir, split_name, dataset_name))
     sizes = sizes.map(image_size, num_parallel_calls=tf.data.AUTOTUNE)
     largest = sizes.reduce(tf.zeros([2], tf.int32), tf.maximum)

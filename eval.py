@@ -6,13 +6,13 @@ python eval.py --checkpoint_dir=... --dataset_dir=... --eval_logdir=... --eval_c
 import time
 from typing import NamedTuple
 
-import numpy as np
 from absl import flags, logging
 
 from deeplab import common, data_generator, model
 from deeplab.core.base import files
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
+from deeplab.core.evaluation import evaluation
 from deeplab.core.images import tiling
 from deeplab.core.report import evaluation_report, metrics
 from deeplab.core.run import best_checkpoint, checkpoint, checkpoint_follower, limits, run_options
@@ -89,67 +89,58 @@ def _log_progress(done, total, start):
   logging.info('%d of %d images, %.2f a second, %d:%02d left.', done, total, done / elapsed, minutes, seconds)
 
 
-def _sum_confusion(session, samples, predict_tile, setup, num_examples):
-  """Runs through the data once; int64 [classes, classes]."""
-  confusion = np.zeros([setup.descriptor.num_classes] * 2, np.int64)
-  done, start = 0, time.time()
+def _sum_confusion(session, network, subject):
+  """Runs through the data once, telling every few seconds how far it is; int64 [classes, classes]."""
+  start = time.time()
   next_report = start + _PROGRESS_SECS
-  while done < num_examples:
-    batch = session.run(samples)
-    predictions = tiling.predict(predict_tile, batch[common.IMAGE], setup.tile_size)
-    confusion += metrics.confusion_matrix(batch[common.LABEL][..., 0], predictions, setup.descriptor.num_classes,
-                                          setup.descriptor.ignore_label)
-    done += len(predictions)
-    if time.time() >= next_report or done == num_examples:
-      _log_progress(done, num_examples, start)
+
+  def report(done):
+    nonlocal next_report
+    if done and (time.time() >= next_report or done == subject.num_images):
+      _log_progress(done, subject.num_images, start)
       next_report = time.time() + _PROGRESS_SECS
-  return confusion
+    return False
+
+  def predict(batch):
+    return tiling.predict(lambda tile: session.run(network.predictions, {network.images: tile}), batch[common.IMAGE],
+                          subject.tile_size)
+
+  return evaluation.sum_confusion(session, network, subject, predict, report)
+
+
+def _predict(images, options):
+  return model.predict(images, options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images, options.image_pyramid,
+                       options.quantize_delay_step)
 
 
 def _evaluate(setup):
-  """Predicts every image of the split once; (confusion matrix int64 [classes, classes], number of images)."""
+  """Predicts every image of the split once; (evaluation.Subject, confusion matrix int64 [classes, classes])."""
   with tf.Graph().as_default():
-    with tf.device('/device:CPU:0'):
-      dataset = _build_dataset(setup)
-      samples = dataset.get_one_shot_iterator().get_next()
-    images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
-    predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
-                                   setup.options.image_pyramid, setup.options.quantize_delay_step)
+    dataset = _build_dataset(setup)
+    subject = evaluation.Subject(
+        setup.descriptor, FLAGS.eval_split, dataset.num_examples, setup.options.model_options, setup.options.resize,
+        setup.crop_size, setup.tile_size, tuple(FLAGS.eval_scales), FLAGS.add_flipped_images)
+    network = evaluation.build(dataset, lambda images: _predict(images, setup.options), setup.tile_size)
     with run_options.restored_session(setup.prefix, FLAGS.master) as session:
-      limits.report_memory(session, predictions, 'eval', FLAGS.eval_batch_size, setup.tile_size)
+      limits.report_memory(session, network.predictions, 'eval', FLAGS.eval_batch_size, setup.tile_size)
       source = f'--eval_split={FLAGS.eval_split} of --dataset_dir={FLAGS.dataset_dir}'
       with limits.explained('eval', source, FLAGS.eval_batch_size, setup.crop_size, setup.tile_size):
-        return _sum_confusion(session, samples, lambda tile: session.run(predictions, {images: tile}), setup,
-                              dataset.num_examples), dataset.num_examples
+        return subject, _sum_confusion(session, network, subject)
 
 
-def _metric_name():
-  """'miou', the scales, and whether mirrored images took part."""
-  return '_'.join(['miou', *map(str, FLAGS.eval_scales)]) + ('_flipped' if FLAGS.add_flipped_images else '')
-
-
-def _facts(setup, step, num_images):
-  return {
-      'checkpoint': setup.prefix, 'step': step, 'dataset': setup.descriptor.name, 'split': FLAGS.eval_split,
-      'num_images': num_images, 'ignore_label': setup.descriptor.ignore_label, 'crop_size': setup.crop_size,
-      'tile_size': setup.tile_size, 'output_stride': setup.options.model_options.output_stride,
-      'atrous_rates': setup.options.model_options.atrous_rates, 'eval_scales': list(FLAGS.eval_scales),
-      'add_flipped_images': FLAGS.add_flipped_images, 'resize': setup.options.resize}
-
-
-def _report(setup, confusion, num_images):
+def _report(prefix, subject, confusion):
   """Table on the console, files, TensorBoard scalars, and the copy of the best checkpoint."""
   found = metrics.from_confusion_matrix(confusion)
   if not confusion.any():
-    logging.warning('No pixel counts: all labels are the ignored value %d.', setup.descriptor.ignore_label)
-  step = checkpoint.global_step(setup.prefix) or 0
-  class_names = setup.descriptor.class_names
-  logging.info('%s, step %d, on %d images of split %s (%s):\n%s', setup.prefix, step, num_images, FLAGS.eval_split,
-               _metric_name(), evaluation_report.table(found, class_names))
-  evaluation_report.write_files(FLAGS.eval_logdir, found, confusion, class_names, _facts(setup, step, num_images))
-  evaluation_report.add_scalars(tf.summary.FileWriterCache.get(FLAGS.eval_logdir), found, _metric_name(), step)
+    logging.warning('No pixel counts: all labels are the ignored value %d.', subject.descriptor.ignore_label)
+  step = checkpoint.global_step(prefix) or 0
+  class_names = subject.descriptor.class_names
+  logging.info('%s, step %d, on %d images of split %s (%s):\n%s', prefix, step, subject.num_images, subject.split,
+               subject.metric_name, evaluation_report.table(found, class_names))
+  evaluation_report.write_files(FLAGS.eval_logdir, found, confusion, class_names, subject.facts(prefix, step))
+  evaluation_report.add_scalars(tf.summary.FileWriterCache.get(FLAGS.eval_logdir), found, subject.metric_name, step)
   if FLAGS.best_checkpoint_dir:
-    best_checkpoint.keep_if_best(setup.prefix, found.mean_iou, step, FLAGS.best_checkpoint_dir)
+    best_checkpoint.keep_if_best(prefix, found.mean_iou, step, FLAGS.best_checkpoint_dir)
 
 
 def main(unused_argv):
@@ -160,9 +151,8 @@ def main(unused_argv):
   for prefix in checkpoint_follower.follow(FLAGS.checkpoint_dir, FLAGS.eval_interval_secs, FLAGS.max_number_of_evaluations,
                                            'max_number_of_evaluations'):
     logging.info('Evaluating %s on split %s in %s.', prefix, FLAGS.eval_split, FLAGS.dataset_dir)
-    setup = _set_up(prefix)
-    confusion, num_images = _evaluate(setup)
-    _report(setup, confusion, num_images)
+    subject, confusion = _evaluate(_set_up(prefix))
+    _report(prefix, subject, confusion)
 
 
 def run():

@@ -4,6 +4,8 @@ python train.py --model_variant=mobilenet_v2 --dataset_dir=... --train_logdir=..
 """
 
 import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from absl import flags, logging
 
@@ -13,6 +15,7 @@ from deeplab.core.base.tf_compat import tf
 from deeplab.core.cluster import cluster_server, replicas
 from deeplab.core.cluster.accumulation import GradientAccumulator
 from deeplab.core.cluster.clone_input import CloneInput
+from deeplab.core.evaluation import evaluation, validation
 from deeplab.core.images import colormap
 from deeplab.core.layers import layers
 from deeplab.core.run import checkpoint, run_options, training_folder, training_hooks
@@ -269,7 +272,101 @@ def _updates(cluster, is_resumed):
   return replicas.AsynchronousUpdates(FLAGS.training_number_of_steps)
 
 
-def _hooks(cluster, progress, scaffold):
+class _Validator(NamedTuple):
+  """Validation of the run.
+
+  Attributes:
+    record: validation.Record.
+    measure: function, (session, prefix of the checkpoint of its weights, is_told) -> validation.Measured, or None where it was
+      told to end.
+  """
+  record: validation.Record
+  measure: Callable
+
+
+class _Work(NamedTuple):
+  """What the session runs.
+
+  Attributes:
+    train_tensor, summary_op: as _train_deeplab_model gives them.
+    init_fn: function that initialises the variables, or None.
+    hooks: those that belong to the graph.
+    validator: _Validator, or None.
+  """
+  train_tensor: Any
+  summary_op: Any
+  init_fn: Callable | None
+  hooks: list
+  validator: _Validator | None
+
+
+def _validation_dataset(model_options):
+  """Whole images of --validation_split, as eval.py has them: those of another size are padded to that of the largest."""
+  resize = {name: FLAGS[name].value for name in run_options.RESIZE_FLAGS}
+  largest = data_generator.largest_image_size(FLAGS.dataset, FLAGS.validation_split, FLAGS.dataset_dir, **resize)
+  return data_generator.Dataset(
+      FLAGS.dataset, FLAGS.validation_split, FLAGS.dataset_dir, 1,
+      common.fitting_crop_size(largest, model_options.output_stride), model_variant=FLAGS.model_variant, num_readers=2,
+      with_original_image=False, **resize)
+
+
+def _validation_network(dataset, options):
+  """Adds the network that validates to the default graph; evaluation.Network."""
+  def predict(images):
+    return model.predict(images, options, image_pyramid=FLAGS.image_pyramid, quantize_delay_step=FLAGS.quantize_delay_step)
+
+  with tf.device(_clone_device(0)), tf.name_scope('validation'):
+    return evaluation.build(dataset, predict, options.crop_size)
+
+
+def _validator(cluster, model_options, descriptor, is_resumed):
+  """_Validator of the graph that trains, or None without --validation_split."""
+  if not FLAGS.validation_split:
+    return None
+  dataset = _validation_dataset(model_options)
+  # In float32 as in eval.py, whatever training computes in.
+  options = model_options._replace(crop_size=dataset.crop_size, preprocessed_images_dtype=tf.float32)
+  subject = evaluation.Subject(
+      descriptor, FLAGS.validation_split, min(dataset.num_examples, FLAGS.validation_max_images or dataset.num_examples), options,
+      {name: FLAGS[name].value for name in run_options.RESIZE_FLAGS}, dataset.crop_size, dataset.crop_size)
+  if not cluster.num_ps:
+    # The weights of training themselves, no copy of them.
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+      network = _validation_network(dataset, options)
+
+  def measure(session, prefix, is_told):
+    if not cluster.num_ps:
+      return validation.measure(session, network, subject, is_told)
+    # Those on the parameter servers move on meanwhile.
+    with tf.Graph().as_default():
+      copy = _validation_network(dataset, options)
+      with run_options.restored_session(prefix) as own_session:
+        return validation.measure(own_session, copy, subject, is_told)
+
+  return _Validator(validation.Record(FLAGS.train_logdir, subject, is_resumed), measure)
+
+
+def _checkpoint_hook(progress, scaffold, stop_hook, validator):
+  """Hook that saves, and validates what it has saved."""
+  listeners = [training_hooks.FiniteWeightsListener()]
+  hook = training_hooks.CheckpointHook(FLAGS.train_logdir, FLAGS.save_interval_secs, FLAGS.validation_interval_steps, scaffold,
+                                       listeners)
+
+  def is_told():
+    return bool(stop_hook.signal_number)
+
+  def leave_out(seconds, steps):
+    progress.leave_out(seconds, steps)
+    hook.leave_out(seconds)
+
+  if validator:
+    listeners.append(validation.ValidationListener(
+        validator.record, lambda session, prefix: validator.measure(session, prefix, is_told), FLAGS.validation_interval_steps,
+        FLAGS.training_number_of_steps, leave_out, is_told))
+  return hook
+
+
+def _hooks(cluster, progress, saver):
   """(hooks of every worker, hooks of the chief)."""
   hooks = [tf.train.StopAtStepHook(last_step=FLAGS.training_number_of_steps), progress]
   if not FLAGS.sync_replicas:
@@ -277,8 +374,6 @@ def _hooks(cluster, progress, scaffold):
     hooks.append(tf.train.GlobalStepWaiterHook(first_step))
   if FLAGS.profile_logdir:
     hooks.append(tf.train.ProfilerHook(save_steps=_PROFILE_STEPS, output_dir=FLAGS.profile_logdir))
-  saver = tf.train.CheckpointSaverHook(FLAGS.train_logdir, save_secs=FLAGS.save_interval_secs, scaffold=scaffold,
-                                       listeners=[training_hooks.FiniteWeightsListener()])
   return hooks, [saver]
 
 
@@ -308,20 +403,20 @@ def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
       log_step_count_steps=FLAGS.log_steps or None)
 
 
-def _train(cluster, target, train_tensor, summary_op, init_fn, own_hooks):
+def _train(cluster, target, work):
   """Runs the training session; (global step that it reached, number of the signal that ended it or None)."""
   saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
                          keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
-  scaffold = tf.train.Scaffold(init_fn=init_fn, summary_op=summary_op, saver=saver)
-  progress = training_hooks.ProgressHook(train_tensor, tf.get_collection(_LEARNING_RATE)[0],
+  scaffold = tf.train.Scaffold(init_fn=work.init_fn, summary_op=work.summary_op, saver=saver)
+  progress = training_hooks.ProgressHook(work.train_tensor, tf.get_collection(_LEARNING_RATE)[0],
                                          FLAGS.train_batch_size * FLAGS.accumulate_steps, FLAGS.training_number_of_steps,
                                          FLAGS.log_steps)
-  hooks, chief_only_hooks = _hooks(cluster, progress, scaffold)
-  with training_hooks.StopOnSignalHook() as stop_hook, _open_session(
-      cluster, target, scaffold, [*hooks, *own_hooks, stop_hook], chief_only_hooks) as session:
+  stop_hook = training_hooks.StopOnSignalHook()
+  hooks, chief_only_hooks = _hooks(cluster, progress, _checkpoint_hook(progress, scaffold, stop_hook, work.validator))
+  with stop_hook, _open_session(cluster, target, scaffold, [*hooks, *work.hooks, stop_hook], chief_only_hooks) as session:
     # A run that has ended is not trained one step further.
     while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
-      session.run(train_tensor)
+      session.run(work.train_tensor)
   return progress.global_step, stop_hook.signal_number
 
 
@@ -340,8 +435,21 @@ def _fix_label_weights(descriptor):
 
 def _look_through_data(descriptor):
   """Refuses records that cannot be trained on, as far as the first of them tell; the pipeline refuses any other when it comes."""
-  if FLAGS.check_images:
-    check_data.require(check_data.check(descriptor, FLAGS.dataset_dir, FLAGS.train_split, max_images=FLAGS.check_images))
+  for split, max_images in ((FLAGS.train_split, None), (FLAGS.validation_split, FLAGS.validation_max_images)):
+    if split and FLAGS.check_images:
+      report = check_data.check(descriptor, FLAGS.dataset_dir, split,
+                                max_images=min(FLAGS.check_images, max_images or FLAGS.check_images))
+      check_data.require(report)
+      if split == FLAGS.validation_split:
+        _require_labelled_pixels(report, descriptor)
+
+
+def _require_labelled_pixels(report, descriptor):
+  counts = [count for value, count in enumerate(report.counts) if value < descriptor.num_classes
+            and value != descriptor.ignore_label]
+  if not any(counts):
+    raise InputError(f'--validation_split={report.split}: none of the {report.num_images} images that were looked at has a '
+                     f'labelled pixel other than the ignored value {descriptor.ignore_label}; choose another split.')
 
 
 def _prepare_folder(model_options, descriptor, is_chief):
@@ -446,7 +554,10 @@ def _run_worker(cluster, target):
       train_tensor, summary_op = _train_deeplab_model(batches, dataset.num_of_classes, dataset.ignore_label, updates,
                                                       accumulator)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
-      return _end(*_train(cluster, target, train_tensor, summary_op, init_fn, [updates, accumulator, batches]))
+      # Last, so that what is drawn at random in training is the same without it.
+      validator = _validator(cluster, model_options, descriptor, prefix is not None) if cluster.is_chief else None
+      work = _Work(train_tensor, summary_op, init_fn, [updates, accumulator, batches], validator)
+      return _end(*_train(cluster, target, work))
 
 
 def main(unused_argv):

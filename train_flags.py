@@ -51,6 +51,13 @@ flags.DEFINE_boolean('save_summaries_images', False, 'Add images, labels and pre
 flags.DEFINE_boolean('save_summaries_histograms', False, 'Add a histogram of each variable to the summaries.')
 flags.DEFINE_string('profile_logdir', None, 'Folder for a profile of every 100th step.')
 
+# Validation.
+flags.DEFINE_string('validation_split', None, 'Split that is evaluated while training, as eval.py does it; unset: none.')
+flags.DEFINE_integer('validation_interval_steps', None, 'Steps between two validations; unset: one at each checkpoint.',
+                     lower_bound=1)
+flags.DEFINE_integer('validation_max_images', None, 'Images that a validation sees, the first of the split; unset: all.',
+                     lower_bound=1)
+
 # Optimisation.
 flags.DEFINE_enum('optimizer', 'momentum', ['momentum', 'adam'], 'Optimizer.')
 flags.DEFINE_enum('learning_policy', 'poly', ['poly', 'step', 'cosine', 'multi_steps'], 'How the learning rate falls.')
@@ -162,6 +169,8 @@ _IDLE = (
     _Idle(('xla',), lambda: not tf.config.list_physical_devices('GPU'), 'it is for GPUs, and there is none.'),
     _Idle(('recompute_grad',), lambda: FLAGS.model_variant.startswith('nas_'),
           'the paths that the NAS networks drop at random cannot be computed anew.', refused=True),
+    _Idle(('validation_interval_steps', 'validation_max_images'), lambda: not FLAGS.validation_split,
+          'there is no --validation_split.', refused=True),
     _Idle(('backup_workers',), lambda: not FLAGS.sync_replicas, 'there is no --sync_replicas.', refused=True),
 )
 
@@ -263,8 +272,12 @@ def _check_images():
     raise InputError(f'--scale_factor_step_size={step} is more than --max_scale_factor={high} less --min_scale_factor={low}: '
                      'give a smaller step, or 0 for any factor between them.')
   run_options.check_resizing(FLAGS.min_resize_value, FLAGS.max_resize_value)
-  if FLAGS.train_split == common.TEST_SET:
-    raise InputError(f'--train_split={FLAGS.train_split} has no labels to train on; choose another split.')
+  if FLAGS.validation_split == FLAGS.train_split:
+    logging.warning('--validation_split=%s is what is trained on: it tells nothing of images that the network has not seen.',
+                    FLAGS.validation_split)
+  for name, purpose in (('train_split', 'train on'), ('validation_split', 'compare with')):
+    if FLAGS[name].value == common.TEST_SET:
+      raise InputError(f'--{name}={FLAGS[name].value} has no labels to {purpose}; choose another split.')
 
 
 def _check_batch_norm():

@@ -1,9 +1,16 @@
 """Files that other processes may read at any time, and the folders that programs write to."""
 
+import ctypes
 import os
 
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
+
+# Of renameat2, from linux/fcntl.h and linux/fs.h.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+# A folder that is being made ready, and one that is set aside.
+_NEW, _OLD = '.new', '.old'
 
 
 def replace_file(path, content):
@@ -35,3 +42,50 @@ def make_folder(path, flag_name):
     tf.io.gfile.remove(probe)
   except tf.errors.OpError as error:
     raise InputError(f'--{flag_name}: {path} is no folder that can be written to ({error.message}). Give another one.') from error
+
+
+def prepare_folder(path):
+  """Makes an empty folder beside `path`, for replace_folder to put in its place; returns its path."""
+  new = path + _NEW
+  remove_folder(new)
+  tf.io.gfile.makedirs(new)
+  return new
+
+
+def replace_folder(path):
+  """Puts the folder of prepare_folder in the place of `path`.
+
+  Linux exchanges the two in one step. Elsewhere the earlier one is set aside for a moment; recover_folder brings it back where
+  the process dies then.
+  """
+  new, old = path + _NEW, path + _OLD
+  if tf.io.gfile.isdir(path) and _exchange(new, path):
+    remove_folder(new)
+    return
+  if tf.io.gfile.isdir(path):
+    remove_folder(old)
+    tf.io.gfile.rename(path, old)
+  tf.io.gfile.rename(new, path)
+  remove_folder(old)
+
+
+def recover_folder(path):
+  """Repairs what a process has left that died within the functions above."""
+  if not tf.io.gfile.isdir(path) and tf.io.gfile.isdir(path + _OLD):
+    tf.io.gfile.rename(path + _OLD, path)
+  remove_folder(path + _NEW)
+  remove_folder(path + _OLD)
+
+
+def remove_folder(path):
+  """Removes a folder, if it is there, and all that is in it."""
+  if tf.io.gfile.isdir(path):
+    tf.io.gfile.rmtree(path)
+
+
+def _exchange(one, other):
+  """Exchanges two folders in one step; False where the system or the file system cannot."""
+  try:
+    return not ctypes.CDLL(None).renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+  except (AttributeError, OSError):
+    return False

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from deeplab.core.base import files
 from deeplab.core.base.tf_compat import tf
 
+_METRICS_FILE = 'metrics.json'
 _COLUMNS = ('class', 'name', 'iou', 'precision', 'recall', 'labelled', 'predicted')
 _TABLE_WIDTHS = (5, None, 8, 10, 8, 13, 13)
 
@@ -70,7 +71,7 @@ def write_files(folder, metrics, confusion, class_names, facts):
              'pixel_accuracy': metrics.pixel_accuracy, 'frequency_weighted_iou': metrics.frequency_weighted_iou}
   content = {**facts, **overall, 'classes': rows, 'confusion_matrix': confusion.tolist()}
   lines = ',\n'.join(f'  {json.dumps(name)}: {json.dumps(value)}' for name, value in content.items())
-  files.replace_file(os.path.join(folder, 'metrics.json'), '{\n' + lines + '\n}\n')
+  files.replace_file(os.path.join(folder, _METRICS_FILE), '{\n' + lines + '\n}\n')
   csv_file = io.StringIO()
   writer = csv.DictWriter(csv_file, _COLUMNS, lineterminator='\n')
   writer.writeheader()
@@ -79,6 +80,18 @@ def write_files(folder, metrics, confusion, class_names, facts):
   png_file = io.BytesIO()
   draw_confusion_matrix(confusion, class_names).save(png_file, 'png')
   files.replace_file(os.path.join(folder, 'confusion_matrix.png'), png_file.getvalue())
+
+
+def read_metrics(folder):
+  """What metrics.json of a folder holds, dict; None where there is none that can be read."""
+  path = os.path.join(folder, _METRICS_FILE)
+  if not tf.io.gfile.exists(path):
+    return None
+  try:
+    with tf.io.gfile.GFile(path) as json_file:
+      return json.loads(json_file.read())
+  except ValueError:
+    return None
 
 
 def draw_confusion_matrix(confusion, class_names):
@@ -121,7 +134,7 @@ def _vertical_text(text, font, length, width):
   return picture.transpose(Image.Transpose.ROTATE_90)
 
 
-def add_scalars(writer, metrics, name, step):
+def add_scalars(writer, metrics, name, step, further=None):
   """Adds TensorBoard scalars: eval/<name>_overall, eval/<name>_class_<i> for each class in the labels, and the other figures.
 
   Args:
@@ -129,11 +142,13 @@ def add_scalars(writer, metrics, name, step):
     metrics: metrics.Metrics.
     name: for example 'miou_1.0'.
     step: training step of the checkpoint.
+    further: dict, tag -> value, of more scalars; or None.
   """
   values = {f'eval/{name}_overall': metrics.mean_iou}
   values.update((f'eval/{name}_class_{index}', iou) for index, iou in enumerate(metrics.class_iou) if not math.isnan(iou))
   values['eval/pixel_accuracy'] = metrics.pixel_accuracy
   values['eval/frequency_weighted_iou'] = metrics.frequency_weighted_iou
+  values.update(further or {})
   writer.add_summary(
       tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), step)
   writer.flush()

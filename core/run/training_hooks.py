@@ -1,4 +1,4 @@
-"""What happens around the steps of a training session: progress lines, an end on Ctrl-C, no checkpoint of a diverged network."""
+"""What happens around the steps of a training session: progress lines, checkpoints, an end on Ctrl-C."""
 
 import signal
 import time
@@ -32,7 +32,8 @@ class ProgressHook(tf.train.SessionRunHook):
     self._images_per_step = images_per_step
     self._last_step = last_step
     self._log_steps = log_steps
-    self.global_step = None
+    self.global_step = 0
+    self._logged_step, self._logged_time, self._runs = 0, time.monotonic(), 0
 
   def begin(self):
     # Read after the update, so that the step named is the number of updates that the weights have seen.
@@ -52,6 +53,11 @@ class ProgressHook(tf.train.SessionRunHook):
     self._runs += 1
     if self._log_steps and self.global_step // self._log_steps > self._logged_step // self._log_steps:
       self._log(loss, rate)
+
+  def leave_out(self, seconds, steps):
+    """Lets time pass that is not training, in which others have made `steps` steps; it counts nowhere."""
+    self._logged_time += seconds
+    self._logged_step += steps
 
   def end(self, session):
     # Other workers may have made the last steps.
@@ -94,6 +100,44 @@ class StopOnSignalHook(tf.train.SessionRunHook):
   def after_run(self, run_context, run_values):
     if self.signal_number:
       run_context.request_stop()
+
+
+class _SaveTimer(tf.train.SecondOrStepTimer):
+  """Is due after a time of training, and at each multiple of a number of steps, if there is one."""
+
+  def __init__(self, every_secs, every_steps):
+    super().__init__(every_secs=every_secs)
+    self._interval_steps = every_steps
+
+  def should_trigger_for_step(self, step):
+    last_step = self.last_triggered_step()
+    is_due = self._interval_steps and last_step is not None and step // self._interval_steps > last_step // self._interval_steps
+    return bool(is_due) or super().should_trigger_for_step(step)
+
+  def leave_out(self, seconds):
+    if self.last_triggered_step() is not None:
+      self._last_triggered_time += seconds
+
+
+class CheckpointHook(tf.train.CheckpointSaverHook):
+  """tf.train.CheckpointSaverHook by seconds and by steps; that of TensorFlow knows one of them."""
+
+  def __init__(self, folder, save_secs, save_steps, scaffold, listeners):
+    """Creates the hook.
+
+    Args:
+      folder: the training folder.
+      save_secs: seconds of training between two checkpoints.
+      save_steps: further ones are saved at multiples of this number of steps; None: none.
+      scaffold: tf.train.Scaffold with the saver.
+      listeners: list of tf.train.CheckpointSaverListener.
+    """
+    super().__init__(folder, save_secs=save_secs, scaffold=scaffold, listeners=listeners)
+    self._timer = _SaveTimer(save_secs, save_steps)
+
+  def leave_out(self, seconds):
+    """Lets time pass that is not training; the next checkpoint comes so much later."""
+    self._timer.leave_out(seconds)
 
 
 class FiniteWeightsListener(tf.train.CheckpointSaverListener):
