@@ -20,7 +20,7 @@ from absl import flags, logging
 
 from deeplab.core.base.errors import InputError, listed
 from deeplab.core.base.tf_compat import tf
-from deeplab.datasets import dataset_info, exif_orientation, image_files, tfexample
+from deeplab.datasets import dataset_info, exif_orientation, image_files, preview, tfexample
 
 # Of the order of the records: neighbours in a file are no neighbours in the data set, and the same input gives the same files.
 _SHUFFLE_SEED = 0
@@ -82,7 +82,7 @@ def parallel_map(function, items):
 
 
 def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_table=None, orientation=exif_orientation.AUTO):
-  """Writes the records of all splits, and dataset.json beside them.
+  """Writes the records of all splits, dataset.json and preview.png beside them.
 
   Args:
     splits: dict, split -> list of Pair.
@@ -123,6 +123,7 @@ def build(splits, descriptor, output_dir, num_shards, skip_broken=False, color_t
     for writer in writers.values():
       writer.discard()
   _report(descriptor, sizes, conversion.counts, problems)
+  preview.write(output_dir, descriptor, list(sizes), conversion.counts)
   return descriptor
 
 

@@ -4,6 +4,7 @@
 
 Reads every record with the reader of training and reports, split by split: damaged files, pictures that do not decode, sizes that
 disagree, label values that are no classes, images that do not fit an evaluation crop, and in which share each class occurs.
+Some of the images with their labels are drawn into preview.png beside the records.
 """
 
 import collections
@@ -18,7 +19,7 @@ from deeplab import common
 from deeplab.core.base import errors
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
-from deeplab.datasets import build_data, dataset_info, tfexample
+from deeplab.datasets import build_data, dataset_info, preview, tfexample
 
 FLAGS = flags.FLAGS
 
@@ -75,7 +76,7 @@ def check(descriptor, dataset_dir, split, crop_size=None, max_images=None):
   """
   paths = dataset_info.find_split_files(dataset_dir, split, descriptor.name)
   problems, sizes, counts = [], [], np.zeros(256, np.int64)
-  with tf.Graph().as_default(), _session() as session:
+  with tf.Graph().as_default(), tfexample.cpu_session() as session:
     inspect = functools.partial(_inspect, decoders=_decoders(session), descriptor=descriptor,
                                 needs_label=split not in dataset_info.TEST_SPLITS)
     for inspected in build_data.parallel_map(inspect, itertools.islice(_read_files(paths, problems), max_images)):
@@ -89,45 +90,13 @@ def check(descriptor, dataset_dir, split, crop_size=None, max_images=None):
   return Report(split, len(sizes), max_size, counts, problems, _warnings(sizes, counts, descriptor, split, is_whole))
 
 
-def _session():
-  # Pictures are decoded on the CPU; the accelerator is left to the training that may follow in this process.
-  return tf.Session(config=tf.ConfigProto(device_count={'GPU': 0}))
-
-
 def _read_files(paths, problems):
   """Serialized records of all files; where a file is damaged, its problem is appended and the next one begun."""
   for path in paths:
     try:
-      yield from read_records(path)
+      yield from tfexample.read_records(path)
     except InputError as error:
       problems.append(str(error))
-
-
-def read_records(path):
-  """Serialized records of a file in order, their checksums compared.
-
-  Args:
-    path: TFRecord file.
-
-  Yields:
-    bytes.
-
-  Raises:
-    ValueError: a checksum is wrong, or the file ends within a record; raised after the records before that.
-  """
-  number = 0
-  with tf.Graph().as_default(), _session() as session:
-    following = tf.data.make_one_shot_iterator(tf.data.TFRecordDataset(path)).get_next()
-    while True:
-      try:
-        record = session.run(following)
-      except tf.errors.OutOfRangeError:
-        return
-      except tf.errors.DataLossError as error:
-        raise InputError(f'{path} is damaged after {number} whole records ({errors.explain(error)}); copy it anew, or '
-                         'convert the data set again.') from error
-      number += 1
-      yield record
 
 
 def _decoders(session):
@@ -231,11 +200,13 @@ def main(unused_argv):
   descriptor = dataset_info.get_descriptor(FLAGS.dataset, FLAGS.dataset_dir)
   splits = FLAGS.splits or dataset_info.list_splits(FLAGS.dataset_dir)
   crop_size = common.parse_size(FLAGS.eval_crop_size, 'eval_crop_size') if FLAGS.eval_crop_size else None
-  num_problems = 0
+  num_problems, counts = 0, np.zeros(256, np.int64)
   for split in splits:
     report = check(descriptor, FLAGS.dataset_dir, split, crop_size)
     print(format_report(report, descriptor))
     num_problems += len(report.problems)
+    counts += report.counts
+  preview.write(FLAGS.dataset_dir, descriptor, splits, counts)
   if num_problems:
     raise InputError(f'{FLAGS.dataset_dir}: {num_problems} problems, listed above.')
   print(f'{FLAGS.dataset_dir}: {descriptor.name} with {descriptor.num_classes} classes is in order.')

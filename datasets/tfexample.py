@@ -9,9 +9,12 @@
     image/segmentation/class/format     'png'
 """
 
+import contextlib
 import os
 from typing import NamedTuple
 
+from deeplab.core.base import errors
+from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
 
 _FORMATS = {'jpg': 'jpeg', 'jpeg': 'jpeg', 'png': 'png'}
@@ -98,6 +101,25 @@ def parse_features(serialized):
                        name=parsed['image/filename'], height=parsed['image/height'], width=parsed['image/width'])
 
 
+def unpack(serialized):
+  """Takes a record apart without a graph.
+
+  Args:
+    serialized: bytes of a serialized tf.train.Example.
+
+  Returns:
+    EncodedRecord of bytes and whole numbers.
+  """
+  features = tf.train.Example.FromString(serialized).features.feature
+
+  def first(key, missing):
+    values = features[key].bytes_list.value or features[key].int64_list.value if key in features else ()
+    return values[0] if values else missing
+
+  return EncodedRecord(image=first('image/encoded', b''), label=first('image/segmentation/class/encoded', b''),
+                       name=first('image/filename', b''), height=first('image/height', 0), width=first('image/width', 0))
+
+
 def decode_image(encoded):
   """Decodes a picture; whether it is JPEG or PNG is told from its bytes.
 
@@ -139,3 +161,38 @@ def is_record_file(path):
   crc = _crc32c(head[:_LENGTH_BYTES])
   masked = (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xffffffff
   return len(head) == _HEAD_BYTES and int.from_bytes(head[_LENGTH_BYTES:], 'little') == masked
+
+
+def cpu_session(graph=None):
+  """A session that leaves the accelerator to the training that may follow in this process; `graph`: None for the default one."""
+  return tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+
+
+def read_records(path):
+  """Serialized records of a file in order, their checksums compared.
+
+  Args:
+    path: TFRecord file.
+
+  Yields:
+    bytes.
+
+  Raises:
+    ValueError: a checksum is wrong, or the file ends within a record; raised after the records before that.
+  """
+  number = 0
+  graph = tf.Graph()
+  with graph.as_default():
+    following = tf.data.make_one_shot_iterator(tf.data.TFRecordDataset(path)).get_next()
+  # Neither is the default between two records: others may be read in turn.
+  with contextlib.closing(cpu_session(graph)) as session:
+    while True:
+      try:
+        record = session.run(following)
+      except tf.errors.OutOfRangeError:
+        return
+      except tf.errors.DataLossError as error:
+        raise InputError(f'{path} is damaged after {number} whole records ({errors.explain(error)}); copy it anew, or '
+                         'convert the data set again.') from error
+      number += 1
+      yield record

@@ -149,7 +149,7 @@ def test_second_conversion_replaces_the_files_of_the_first(tmp_path):
   (tmp_path / 'out' / 'train-own.tfrecord').touch()
   _convert_voc(_write_voc(tmp_path / 'voc2', ['e', 'f']), tmp_path / 'out')
   assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [
-      'dataset.json', 'train-00000-of-00002.tfrecord', 'train-00001-of-00002.tfrecord', 'train-own.tfrecord']
+      'dataset.json', 'preview.png', 'train-00000-of-00002.tfrecord', 'train-00001-of-00002.tfrecord', 'train-own.tfrecord']
 
 
 def test_further_split_joins_the_description(tmp_path):
