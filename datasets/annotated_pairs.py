@@ -19,13 +19,11 @@ class Annotated(NamedTuple):
   """An export, ready to be converted.
 
   Attributes:
-    splits: dict, split (or annotation_set.UNSPLIT) -> list of build_data.Pair.
+    splits: dict, split (or annotation_set.UNSPLIT) -> list of build_data.Pair; those with a problem stand for what is wrong.
     class_names: names in the order of their values, or None: the labels' values tell.
-    problems: lines on what is wrong and belongs to no pair.
   """
   splits: dict[str, list[build_data.Pair]]
   class_names: list[str] | None
-  problems: list[str]
 
 
 def read(path, image_folder=None, class_names=None, ignore_label=255):
@@ -50,9 +48,16 @@ def read(path, image_folder=None, class_names=None, ignore_label=255):
   for remark in [*_remarks_on_names(annotations, value_of), *annotations.remarks]:
     print(remark)
   make_label = _label_maker(annotations, value_of, ignore_label)
-  splits = {split: [build_data.Pair(entry.name, entry.image, make_label(entry)) for entry in entries]
-            for split, entries in annotations.splits.items()}
-  return Annotated(splits, names, annotations.problems)
+  splits = {split: [_pair(entry, make_label) for entry in entries] for split, entries in annotations.splits.items()}
+  first = next(iter(splits.values()))
+  first += [build_data.Pair('', None, None, problem) for problem in annotations.problems]
+  return Annotated(splits, names)
+
+
+def _pair(entry, make_label):
+  if isinstance(entry.label, annotation_set.Broken):
+    return build_data.Pair(entry.name, entry.image, None, entry.label.problem)
+  return build_data.Pair(entry.name, entry.image, make_label(entry))
 
 
 def number_classes(annotations, class_names, ignore_label):
@@ -103,8 +108,6 @@ def _label_maker(annotations, value_of, ignore_label):
 
   def make(entry):
     label = entry.label
-    if isinstance(label, annotation_set.Broken):
-      return BrokenLabel(label.problem)
     if label is None:
       return DrawnLabel(annotation_set.Drawing(f'{entry.name} (no annotation)', None, []), value_of)
     if isinstance(label, annotation_set.Drawing):
@@ -131,14 +134,6 @@ def _gray_levels(path):
     return image_files.read_label(path).counts > 0 if is_gray else np.zeros(256, bool)
   except (OSError, SyntaxError, InputError):
     return np.zeros(256, bool)
-
-
-class BrokenLabel(NamedTuple):
-  """A label that cannot be had."""
-  problem: str
-
-  def read(self, unused_size):
-    raise InputError(self.problem)
 
 
 class DrawnLabel(NamedTuple):

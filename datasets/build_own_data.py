@@ -135,12 +135,6 @@ def _check_flags():
 
 def _convert_annotations(color_table, class_names):
   annotated = annotated_pairs.read(FLAGS.annotations, FLAGS.image_folder, class_names, FLAGS.ignore_label)
-  if annotated.problems:
-    text = '\n  '.join(annotated.problems)
-    if not FLAGS.skip_broken:
-      raise InputError(f'{len(annotated.problems)} problems, so that nothing is written (--skip_broken goes on without what they '
-                       f'name):\n  {text}')
-    print(f'{len(annotated.problems)} problems; what they name is left out:\n  {text}')
   splits = dict(annotated.splits)
   unsplit = splits.pop(annotation_set.UNSPLIT, [])
   for split, pairs in split_pairs(unsplit, FLAGS.val_fraction).items() if unsplit else []:
