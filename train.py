@@ -3,6 +3,8 @@
 python train.py --model_variant=mobilenet_v2 --dataset_dir=... --train_logdir=...
 """
 
+import math
+import os
 import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +17,8 @@ from deeplab.core.base.tf_compat import tf
 from deeplab.core.cluster import cluster_server, replicas
 from deeplab.core.cluster.accumulation import GradientAccumulator
 from deeplab.core.cluster.clone_input import CloneInput
-from deeplab.core.evaluation import evaluation, validation
+from deeplab.core.cluster.early_stop import EarlyStopHook
+from deeplab.core.evaluation import evaluation, history, validation
 from deeplab.core.images import colormap
 from deeplab.core.layers import layers
 from deeplab.core.run import checkpoint, run_options, training_folder, training_hooks
@@ -284,6 +287,24 @@ class _Validator(NamedTuple):
   measure: Callable
 
 
+def _is_exhausted(past):
+  """Whether the latest validations of a history.History, --early_stopping_validations of them, brought no new best."""
+  return past.num_without_best >= (FLAGS.early_stopping_validations or math.inf)
+
+
+class _Outcome(NamedTuple):
+  """How the training session ended.
+
+  Attributes:
+    last_step: global step that was reached.
+    signal_number: number of the signal that ended it, or None.
+    is_early: whether --early_stopping_validations ended it.
+  """
+  last_step: int
+  signal_number: int | None
+  is_early: bool
+
+
 class _Work(NamedTuple):
   """What the session runs.
 
@@ -353,7 +374,8 @@ def _checkpoint_hook(progress, scaffold, stop_hook, validator):
                                        listeners)
 
   def is_told():
-    return bool(stop_hook.signal_number)
+    # After the last one that counts, others may have made further steps, which are saved at the end.
+    return bool(stop_hook.signal_number) or _is_exhausted(validator.record.history)
 
   def leave_out(seconds, steps):
     progress.leave_out(seconds, steps)
@@ -364,6 +386,14 @@ def _checkpoint_hook(progress, scaffold, stop_hook, validator):
         validator.record, lambda session, prefix: validator.measure(session, prefix, is_told), FLAGS.validation_interval_steps,
         FLAGS.training_number_of_steps, leave_out, is_told))
   return hook
+
+
+def _early_stop_hook(cluster, work):
+  is_over = None
+  if cluster.is_chief:
+    def is_over():
+      return work.validator is not None and _is_exhausted(work.validator.record.history)
+  return EarlyStopHook(cluster, work.train_tensor, is_over)
 
 
 def _hooks(cluster, progress, saver):
@@ -404,7 +434,7 @@ def _open_session(cluster, target, scaffold, hooks, chief_only_hooks):
 
 
 def _train(cluster, target, work):
-  """Runs the training session; (global step that it reached, number of the signal that ended it or None)."""
+  """Runs the training session; _Outcome."""
   saver = tf.train.Saver(save_relative_paths=True, max_to_keep=FLAGS.max_checkpoints_to_keep,
                          keep_checkpoint_every_n_hours=FLAGS.keep_checkpoint_every_n_hours)
   scaffold = tf.train.Scaffold(init_fn=work.init_fn, summary_op=work.summary_op, saver=saver)
@@ -413,11 +443,13 @@ def _train(cluster, target, work):
                                          FLAGS.log_steps)
   stop_hook = training_hooks.StopOnSignalHook()
   hooks, chief_only_hooks = _hooks(cluster, progress, _checkpoint_hook(progress, scaffold, stop_hook, work.validator))
-  with stop_hook, _open_session(cluster, target, scaffold, [*hooks, *work.hooks, stop_hook], chief_only_hooks) as session:
+  early_stop = [_early_stop_hook(cluster, work)] if FLAGS.early_stopping_validations else []
+  with stop_hook, _open_session(cluster, target, scaffold, [*hooks, *work.hooks, *early_stop, stop_hook],
+                                chief_only_hooks) as session:
     # A run that has ended is not trained one step further.
     while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
       session.run(work.train_tensor)
-  return progress.global_step, stop_hook.signal_number
+  return _Outcome(progress.global_step, stop_hook.signal_number, any(hook.has_stopped for hook in early_stop))
 
 
 def _fix_label_weights(descriptor):
@@ -494,10 +526,15 @@ def _devices():
   return devices
 
 
-def _end(last_step, signal_number):
-  """Exit code of the program."""
+def _end(last_step, signal_number, is_early):
+  """Exit code of the program; arguments as in _Outcome."""
   if last_step >= FLAGS.training_number_of_steps:
     logging.info('Finished at step %d. Checkpoints are in %s.', last_step, FLAGS.train_logdir)
+    return 0
+  if is_early:
+    logging.info('Finished at step %d of %d: the last %d validations brought no new best (--early_stopping_validations). '
+                 'The best checkpoint is in %s.', last_step, FLAGS.training_number_of_steps, FLAGS.early_stopping_validations,
+                 os.path.join(FLAGS.train_logdir, validation.BEST_FOLDER))
     return 0
   if signal_number:
     logging.warning('Ended by %s at step %d of %d; the same command goes on from there.', signal.Signals(signal_number).name,
@@ -508,8 +545,11 @@ def _end(last_step, signal_number):
 
 
 def _is_finished():
-  """Whether the training folder holds the last step."""
+  """Whether the training folder holds the last step, or says that training ended before."""
   try:
+    stored = history.read(FLAGS.train_logdir) if FLAGS.early_stopping_validations else None
+    if stored and stored.split == FLAGS.validation_split and _is_exhausted(stored):
+      return True
     prefix = tf.train.latest_checkpoint(FLAGS.train_logdir)
     return bool(prefix) and (checkpoint.global_step(prefix) or 0) >= FLAGS.training_number_of_steps
   except (ValueError, tf.errors.OpError):  # What a crash has left; or it is being written.

@@ -57,6 +57,8 @@ flags.DEFINE_integer('validation_interval_steps', None, 'Steps between two valid
                      lower_bound=1)
 flags.DEFINE_integer('validation_max_images', None, 'Images that a validation sees, the first of the split; unset: all.',
                      lower_bound=1)
+flags.DEFINE_integer('early_stopping_validations', None, 'End training after that many validations without a new best; unset: at '
+                     'the last step.', lower_bound=1)
 
 # Optimisation.
 flags.DEFINE_enum('optimizer', 'momentum', ['momentum', 'adam'], 'Optimizer.')
@@ -169,8 +171,8 @@ _IDLE = (
     _Idle(('xla',), lambda: not tf.config.list_physical_devices('GPU'), 'it is for GPUs, and there is none.'),
     _Idle(('recompute_grad',), lambda: FLAGS.model_variant.startswith('nas_'),
           'the paths that the NAS networks drop at random cannot be computed anew.', refused=True),
-    _Idle(('validation_interval_steps', 'validation_max_images'), lambda: not FLAGS.validation_split,
-          'there is no --validation_split.', refused=True),
+    _Idle(('validation_interval_steps', 'validation_max_images', 'early_stopping_validations'),
+          lambda: not FLAGS.validation_split, 'there is no --validation_split.', refused=True),
     _Idle(('backup_workers',), lambda: not FLAGS.sync_replicas, 'there is no --sync_replicas.', refused=True),
 )
 

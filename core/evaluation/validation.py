@@ -192,7 +192,7 @@ class ValidationListener(tf.train.CheckpointSaverListener):
       interval_steps: steps between two validations, or None for one at each checkpoint.
       last_step: global step at which training ends; it is validated in any case.
       leave_out: function, (seconds, steps that others have made meanwhile): time that is not training.
-      is_told: function without arguments, whether training was told to end at once.
+      is_told: function without arguments, whether training was told to end, so that nothing is validated any more.
     """
     self._record = record
     self._measure_weights = measure_weights

@@ -304,3 +304,23 @@ def test_other_images_have_a_history_of_their_own(records, run, tmp_path):
   stored = history.read(str(folder))
   assert [validation.step for validation in stored.validations] == [5, 6]
   assert _json(folder / 'best' / 'metrics.json')['num_images'] == 1
+
+
+# Early stopping.
+
+
+def test_early_stopping(records, tmp_path):
+  # Nothing moves, so that the first validation stays the best.
+  folder, flags = tmp_path / 'train', ('--validation_split=val', '--validation_interval_steps=2', '--base_learning_rate=0',
+                                       '--training_number_of_steps=20')
+  code, log = _train(records, folder, *flags, '--early_stopping_validations=2')
+  assert code == 0
+  assert 'Finished at step 6 of 20: the last 2 validations brought no new best (--early_stopping_validations).' in log
+  assert f'The best checkpoint is in {folder}/best.' in log
+  assert checkpoint.global_step(checkpoint.resolve_checkpoint(str(folder), 'checkpoint_dir')) == 6
+  # Once more is no step further; with more patience it goes on.
+  code, log = _train(records, folder, *flags, '--early_stopping_validations=2')
+  assert code == 0 and 'Finished at step 6 of 20' in log and 'step 7/20' not in log
+  code, log = _train(records, folder, *flags, '--early_stopping_validations=3')
+  assert code == 0 and 'Finished at step 8 of 20' in log
+  assert [kept.step for kept in history.read(str(folder)).validations] == [2, 4, 6, 8]

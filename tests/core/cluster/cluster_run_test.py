@@ -18,6 +18,7 @@ from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
 from deeplab.core.cluster import cluster as cluster_lib
 from deeplab.core.cluster import cluster_server
+from deeplab.core.evaluation import history
 from deeplab.core.run import checkpoint
 
 # Bound of everything that a test waits for; the machine may be busy.
@@ -170,6 +171,26 @@ def test_two_synchronous_workers_are_two_clones(make_cluster, tmp_path, worker_f
   losses = tiny_run.losses(log)
   np.testing.assert_allclose(np.mean(of_workers, axis=0), losses, atol=1e-4)
   assert len(losses) == last_step and np.ptp(losses) > 0.1
+
+
+@pytest.mark.parametrize('further_flags', [(), pytest.param(('--sync_replicas',), marks=pytest.mark.full)],
+                         ids=['asynchronous', 'synchronous'])
+def test_early_stopping_ends_all_processes(make_cluster, tmp_path, further_flags):
+  cluster = make_cluster()
+  tiny_run.write_records(tmp_path / 'data')
+  # A rate of 0, so that the first validation stays the best.
+  flags = (f'--dataset_dir={tiny_run.write_records(tmp_path / "data", split="val")}', '--training_number_of_steps=1000000',
+           '--validation_split=val', '--validation_interval_steps=20', '--early_stopping_validations=2',
+           '--base_learning_rate=0', *further_flags)
+  for member in cluster.members:
+    cluster.start(member, *flags)
+  assert set(cluster.exit_codes().values()) == {0}, '\n'.join(map(cluster.log, cluster.members))
+  stored = history.read(str(cluster.logdir))
+  assert len(stored.validations) == 3 and stored.best == stored.validations[0]
+  assert all('the last 2 validations brought no new best' in cluster.log(member) for member in (_CHIEF, _WORKER))
+  # One that comes when all is over trains no further step.
+  cluster.start(_WORKER, *flags)
+  assert cluster.exit_codes()[_WORKER] == 0
 
 
 @pytest.mark.full
