@@ -2,7 +2,7 @@
 
     instances.json                            --image_folder, or the images beside it or in `images`
     <split>/_annotations.coco.json            Roboflow: the images beside it
-    annotations/instances_<split>.json        CVAT: the images in `images`
+    annotations/instances_<split>.json        CVAT and datumaro: the images in `images` or `images/<split>`
 """
 
 import collections
@@ -41,7 +41,11 @@ def _files_of_splits(folder):
   alone = _glob(folder, '*.json')
   if not found and len(alone) == 1 and _holds_lists(alone[0]):
     found[UNSPLIT] = alone[0]
-  return {_SPLITS.get(name, name): path for name, path in found.items()}
+  splits = {_SPLITS.get(name, name): path for name, path in found.items()}
+  if len(splits) == 1 and not splits.keys() & {'train', 'val', 'test'}:
+    # One file whose name says nothing is no split: a part of it becomes `val`.
+    return {UNSPLIT: next(iter(splits.values()))}
+  return splits
 
 
 def _glob(folder, *pattern):
@@ -122,7 +126,9 @@ def _categories(contents, files):
 def _find_images(json_path, image_folder, image_extensions, content):
   """ImageFolder: the one that is given, or where the first image is found near the JSON."""
   beside = os.path.dirname(json_path) or '.'
-  near = [beside, os.path.join(beside, 'images'), os.path.join(beside, os.pardir, 'images')]
+  subset = os.path.splitext(os.path.basename(json_path))[0].removeprefix('instances_')
+  above = os.path.join(beside, os.pardir, 'images')
+  near = [beside, os.path.join(beside, 'images'), os.path.join(above, subset), above]
   if not content['images']:
     raise InputError(f'{json_path} lists no image.')
   first = str(content['images'][0].get('file_name'))
@@ -131,7 +137,7 @@ def _find_images(json_path, image_folder, image_extensions, content):
     if os.path.isfile(folder.find_file(first)):
       return folder
   if not image_folder:
-    raise InputError(f'{json_path}: its first image, {first!r}, lies neither beside it nor in {near[1]} or {near[2]}. Give the '
+    raise InputError(f'{json_path}: its first image, {first!r}, lies neither beside it nor in {near[1]} or {above}. Give the '
                      'folder as --image_folder.')
   return ImageFolder(image_folder, image_extensions)
 

@@ -120,6 +120,20 @@ def test_folders_of_roboflow_are_splits(tmp_path):
   assert {split: list(records) for split, records in splits.items()} == {'train': ['train'], 'val': ['valid']}
 
 
+def test_subsets_of_datumaro_have_folders_of_images(tmp_path):
+  images = {}
+  for subset in ('train', 'val'):
+    path = _write(tmp_path / f'export/annotations/instances_{subset}.json', [_annotation(0, 3, [_polygon(2, 1, 9, 4)])],
+                  folder=tmp_path / f'export/images/{subset}')
+    images[subset] = annotated.save_image(tmp_path / f'export/images/{subset}/a.jpg', len(subset))
+  splits = annotated.convert(tmp_path / 'export', tmp_path / 'out')
+  assert {split: records['a'][0] for split, records in splits.items()} == images
+  path.rename(path.with_name('instances_mine.json'))
+  path.with_name('instances_train.json').unlink()
+  (tmp_path / 'export/images/val').rename(tmp_path / 'export/images/mine')
+  assert list(annotated.convert(tmp_path / 'export', tmp_path / 'one')) == ['train']
+
+
 def test_image_folder_and_what_should_be_known(tmp_path, capsys, absl_log):
   path = _write(tmp_path / 'instances.json', [_annotation(0, 3, [_polygon(-9, 1, 9, 4)])], ['x/a.jpg', 'y/a.jpg'],
                 tmp_path / 'photographs')
