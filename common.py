@@ -1,6 +1,7 @@
 """Flags that several programs share, ModelOptions and the keys of a sample.
 
 List flags take both forms that users know: `--atrous_rates=6,12,18` and `--atrous_rates=6 --atrous_rates=12 --atrous_rates=18`.
+One given on the command line replaces that of a flags file (core/base/command_line.py).
 """
 
 import collections
@@ -11,13 +12,16 @@ import pathlib
 import re
 import signal
 import sys
+from typing import NamedTuple
 
 from absl import app, flags, logging
 
-from deeplab.core.base import errors, host_memory
+from deeplab.core.base import command_line, errors, host_memory, quiet_start
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
+from deeplab.core.images import dataset_descriptor
 from deeplab.core.networks.nas import nas_network
+from deeplab.core.run import checkpoint_fit, run_options
 
 FLAGS = flags.FLAGS
 
@@ -255,6 +259,8 @@ _FIELDS = (
     'label_weights', 'batch_norm_decay')
 # Fields that are no plain copy of a flag.
 _DERIVED_FIELDS = ('dense_prediction_cell_config', 'nas_architecture_options')
+# Fields that differ from use to use, or act in training alone: a run does not store them.
+_FIELDS_OF_ONE_USE = ('outputs_to_num_classes', 'crop_size', 'preprocessed_images_dtype', 'label_weights', 'batch_norm_decay')
 _INTEGER_LISTS = ('image_pooling_crop_size', 'image_pooling_stride', 'multi_grid', 'decoder_output_stride', 'atrous_rates')
 
 
@@ -325,6 +331,72 @@ class ModelOptions(collections.namedtuple('ModelOptions', _FIELDS)):  # type: ig
     return (), self._asdict()
 
 
+class CheckpointOptions(NamedTuple):
+  """How to use a checkpoint.
+
+  Attributes:
+    model_options: ModelOptions.
+    image_pyramid: scales whose logits are merged, or None.
+    resize: dict, run_options.RESIZE_FLAGS -> value; keyword arguments of data_generator.Dataset.
+    dataset: DatasetDescriptor of the training run without its splits, or None where that is not stored.
+    quantize_delay_step: as for model.predict_labels.
+  """
+  model_options: ModelOptions
+  image_pyramid: list | None
+  resize: dict
+  dataset: dataset_descriptor.DatasetDescriptor | None
+  quantize_delay_step: int = -1
+
+
+def run_flags(model_options):
+  """The flags that a run stores: those of its network, and of what it sees.
+
+  Args:
+    model_options: ModelOptions.
+
+  Returns:
+    Dict, as run_options.RunOptions.flags.
+  """
+  values = {name: value for name, value in model_options._asdict().items() if name not in _FIELDS_OF_ONE_USE}
+  values.update(values.pop('nas_architecture_options'))
+  values['dense_prediction_cell_json'] = values.pop('dense_prediction_cell_config')
+  return {**values, **{name: flag_value(name) for name in run_options.INPUT_FLAGS}}
+
+
+def _model_options_of_run(values, num_classes, crop_size):
+  fields = {name: value for name, value in values.items() if name in _FIELDS}
+  return ModelOptions({OUTPUT_TYPE: num_classes}, crop_size,
+                      nas_architecture_options={name: values[name] for name in nas_network.DEFAULT_OPTIONS},
+                      dense_prediction_cell_config=values['dense_prediction_cell_json'], **fields)
+
+
+def given_flags():
+  """Names of the flags that the user gave."""
+  return [name for name in FLAGS if not FLAGS[name].using_default_value]
+
+
+def checkpoint_options(prefix, num_classes, crop_size):
+  """Options of the network of a checkpoint: as its training run stored them, else from the flags (run_options.use).
+
+  Args:
+    prefix: prefix of the checkpoint, from checkpoint.resolve_checkpoint.
+    num_classes: classes of the data, or None for those of the checkpoint.
+    crop_size: [height, width] of the input in pixels, or None.
+
+  Returns:
+    CheckpointOptions.
+
+  Raises:
+    InputError: flags contradict the run, or the number of classes is not that of the checkpoint.
+  """
+  num_classes = checkpoint_fit.num_classes(prefix, num_classes)
+  now = ModelOptions({OUTPUT_TYPE: num_classes}, crop_size, flag_value('atrous_rates'), flag_value('output_stride'))
+  used = run_options.use(prefix, run_flags(now), given_flags())
+  return CheckpointOptions(
+      _model_options_of_run(used.flags, num_classes, crop_size), used.flags['image_pyramid'],
+      {name: used.flags[name] for name in run_options.RESIZE_FLAGS}, used.dataset, used.flags['quantize_delay_step'])
+
+
 def session_config():
   """Settings of a session: ops that a GPU lacks run on the CPU, and GPU memory is taken as --gpu_memory_growth says."""
   return tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=FLAGS.gpu_memory_growth))
@@ -368,14 +440,27 @@ def _refuse_left_over(arguments):
     logging.warning('%s: of another program, no effect here.', ', '.join(without_effect))
 
 
-def _parse_command_line(argv, required_flags):
+def _parse_command_line(argv, required_flags, flags_of_one_run):
   """Parses all of it or raises an error whose text says what is wrong."""
+  left_out = {}
+
+  def is_left_out(name, path):
+    is_of_run = name in flags_of_one_run and run_options.is_of_a_run(path)
+    if is_of_run:
+      left_out[name] = path
+    return is_of_run
+
+  list_flags = {name for name in FLAGS if isinstance(FLAGS[name], _ListFlag)}
   # Flags behind a word that is none are parsed, too.
   FLAGS.set_gnu_getopt()
-  left_over = FLAGS(argv, known_only=True)[1:]
+  left_over = FLAGS([argv[0], *command_line.resolve(argv[1:], list_flags, is_left_out)], known_only=True)[1:]
   if left_over:
     _refuse_left_over(left_over)
   missing = [f'--{name}' for name in required_flags if FLAGS[name].value is None]
+  for name in left_out:
+    if f'--{name}' in missing:
+      raise InputError(f'--{name} must be given: the one in --flagfile={left_out[name]} is that of the run which wrote the file. '
+                       'Name a new folder to repeat that run, or the same one to go on with it.')
   if missing:
     raise InputError(f'{" and ".join(missing)} must be given. --help lists the flags.')
   for name in FLAGS:
@@ -399,7 +484,19 @@ def _show_in_help(program):
       FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
-def run_program(main, required_flags=()):
+def _start_tensorflow():
+  """Makes TensorFlow look for GPUs and fit a graph to the CPU, of which it speaks once each, where that can be sorted."""
+  with quiet_start.filtered() as texts:
+    num_gpus = len(tf.config.list_physical_devices('GPU'))
+    # A session that could use GPUs would take their memory.
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'GPU': 0})) as session:
+      session.run(tf.transpose(tf.placeholder_with_default(tf.zeros([2, 2], tf.int32), [None, None])))
+  fault = quiet_start.gpu_fault(''.join(texts), num_gpus, tf.test.is_built_with_cuda())
+  if fault:
+    logging.warning('%s', fault)
+
+
+def run_program(main, required_flags=(), flags_of_one_run=()):
   """Parses the command line strictly and runs `main`; the process ends with its exit code.
 
   What the user can put right is told in one message without a traceback (--verbosity=1 shows it), with exit code 1; Ctrl-C gives
@@ -408,12 +505,16 @@ def run_program(main, required_flags=()):
   Args:
     main: function that takes the command line left over, a list with the program's name alone.
     required_flags: names of flags that must have a value.
+    flags_of_one_run: names of flags that do not count where they stand in the flags.txt of a run.
   """
   def parse(argv):
     try:
-      return _parse_command_line(argv, required_flags)
+      program = _parse_command_line(argv, required_flags, flags_of_one_run)
     except (flags.Error, ValueError) as error:
       sys.exit(_report(error))
+    # Here, since absl looks for GPUs between parsing and the program.
+    _start_tensorflow()
+    return program
 
   def guarded_main(argv):
     try:

@@ -15,7 +15,7 @@ from deeplab.core.base.tf_compat import tf
 from deeplab.core.evaluation import evaluation
 from deeplab.core.images import tiling
 from deeplab.core.report import evaluation_report, metrics
-from deeplab.core.run import best_checkpoint, checkpoint, checkpoint_follower, limits, run_options
+from deeplab.core.run import best_checkpoint, checkpoint, checkpoint_fit, checkpoint_follower, limits
 from deeplab.datasets import dataset_info
 
 FLAGS = flags.FLAGS
@@ -41,7 +41,7 @@ class _Setup(NamedTuple):
   """What is evaluated, for one checkpoint."""
   prefix: str
   descriptor: dataset_info.DatasetDescriptor
-  options: run_options.CheckpointOptions
+  options: common.CheckpointOptions
   crop_size: list
   tile_size: list
 
@@ -55,9 +55,9 @@ def _check_flags():
 
 
 def _set_up(prefix):
-  dataset_name = run_options.dataset_name_for_checkpoint(prefix, FLAGS.dataset_dir)
+  dataset_name = dataset_info.name_for_checkpoint(prefix, FLAGS.dataset, 'dataset' in common.given_flags(), FLAGS.dataset_dir)
   descriptor = dataset_info.get_descriptor(dataset_name, FLAGS.dataset_dir)
-  options = run_options.model_options_for_checkpoint(prefix, descriptor.num_classes, None)
+  options = common.checkpoint_options(prefix, descriptor.num_classes, None)
   crop_size = common.evaluation_crop_size(
       FLAGS.eval_crop_size, 'eval_crop_size',
       lambda: data_generator.largest_image_size(dataset_name, FLAGS.eval_split, FLAGS.dataset_dir, **options.resize),
@@ -121,19 +121,18 @@ def _evaluate(setup):
         setup.descriptor, FLAGS.eval_split, dataset.num_examples, setup.options.model_options, setup.options.resize,
         setup.crop_size, setup.tile_size, tuple(FLAGS.eval_scales), FLAGS.add_flipped_images)
     network = evaluation.build(dataset, lambda images: _predict(images, setup.options), setup.tile_size)
-    with run_options.restored_session(setup.prefix, FLAGS.master) as session:
+    with checkpoint_fit.restored_session(setup.prefix, common.session_config(), FLAGS.master) as session:
       limits.report_memory(session, network.predictions, 'eval', FLAGS.eval_batch_size, setup.tile_size)
       source = f'--eval_split={FLAGS.eval_split} of --dataset_dir={FLAGS.dataset_dir}'
       with limits.explained('eval', source, FLAGS.eval_batch_size, setup.crop_size, setup.tile_size):
         return subject, _sum_confusion(session, network, subject)
 
 
-def _report(prefix, subject, confusion):
+def _report(prefix, step, subject, confusion):
   """Table on the console, files, TensorBoard scalars, and the copy of the best checkpoint."""
   found = metrics.from_confusion_matrix(confusion)
   if not confusion.any():
     logging.warning('No pixel counts: all labels are the ignored value %d.', subject.descriptor.ignore_label)
-  step = checkpoint.global_step(prefix) or 0
   class_names = subject.descriptor.class_names
   logging.info('%s, step %d, on %d images of split %s (%s):\n%s', prefix, step, subject.num_images, subject.split,
                subject.metric_name, evaluation_report.table(found, class_names))
@@ -151,8 +150,11 @@ def main(unused_argv):
   for prefix in checkpoint_follower.follow(FLAGS.checkpoint_dir, FLAGS.eval_interval_secs, FLAGS.max_number_of_evaluations,
                                            'max_number_of_evaluations'):
     logging.info('Evaluating %s on split %s in %s.', prefix, FLAGS.eval_split, FLAGS.dataset_dir)
-    subject, confusion = _evaluate(_set_up(prefix))
-    _report(prefix, subject, confusion)
+    with checkpoint_follower.unless_removed(prefix, FLAGS.max_number_of_evaluations):
+      # Now, as its run may remove it meanwhile.
+      step = checkpoint.global_step(prefix) or 0
+      subject, confusion = _evaluate(_set_up(prefix))
+      _report(prefix, step, subject, confusion)
 
 
 def run():

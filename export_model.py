@@ -22,7 +22,7 @@ from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
 from deeplab.core.images import input_preprocess
 from deeplab.core.networks import feature_extractor
-from deeplab.core.run import checkpoint, run_options
+from deeplab.core.run import checkpoint, checkpoint_fit
 
 FLAGS = flags.FLAGS
 
@@ -56,7 +56,7 @@ def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=
   """Builds image -> prediction in the default graph, with the names of the module's docstring.
 
   Args:
-    checkpoint_options: run_options.CheckpointOptions; its crop size is known.
+    checkpoint_options: common.CheckpointOptions; its crop size is known.
     scales: scales at which the image is seen.
     add_flipped_images: whether each scale is seen mirrored, too.
 
@@ -133,16 +133,13 @@ def write_saved_model(session, inputs, outputs, folder):
   """
   signature = tf.saved_model.predict_signature_def({tensor.op.name: tensor for tensor in inputs},
                                                    {tensor.op.name: tensor for tensor in outputs})
-  new_folder = folder.rstrip('/') + '.tmp'
-  for old_folder in (new_folder, folder):
-    if tf.io.gfile.exists(old_folder):
-      tf.io.gfile.rmtree(old_folder)
-  builder = tf.saved_model.Builder(new_folder)
+  folder = folder.rstrip('/')
+  builder = tf.saved_model.Builder(files.prepare_folder(folder))
   builder.add_meta_graph_and_variables(
       session, [tf.saved_model.tag_constants.SERVING],
       {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature}, strip_default_attrs=True)
   builder.save()
-  tf.io.gfile.rename(new_folder, folder)
+  files.replace_folder(folder)
   logging.info('Wrote the SavedModel %s.', folder)
 
 
@@ -237,7 +234,7 @@ def _check_targets():
 def _export_graphs(prefix, checkpoint_options):
   with tf.Graph().as_default() as graph:
     image, labels, probabilities = build_inference_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images)
-    with run_options.restored_session(prefix) as session:
+    with checkpoint_fit.restored_session(prefix, common.session_config()) as session:
       if FLAGS.export_path:
         write_frozen_graph(session, FLAGS.export_path)
       if FLAGS.saved_model_dir:
@@ -250,7 +247,7 @@ def _export_tflite(prefix, checkpoint_options):
   with tf.Graph().as_default():
     image, labels = build_tflite_graph(checkpoint_options, FLAGS.inference_scales, FLAGS.add_flipped_images,
                                        tf.as_dtype(FLAGS.tflite_label_dtype))
-    with run_options.restored_session(prefix) as session:
+    with checkpoint_fit.restored_session(prefix, common.session_config()) as session:
       if checkpoint_options.quantize_delay_step >= 0:
         scope = feature_extractor.get_backbone(checkpoint_options.model_options.model_variant).scope
         content = convert_to_integer_tflite(session, image, labels, scope)
@@ -262,7 +259,7 @@ def _export_tflite(prefix, checkpoint_options):
 def main(unused_argv):
   _check_flags()
   prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
-  checkpoint_options = run_options.model_options_for_checkpoint(
+  checkpoint_options = common.checkpoint_options(
       prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))
   if checkpoint_options.quantize_delay_step >= 0 and FLAGS.tflite_weights != 'float32':
     raise InputError(f'--tflite_weights={FLAGS.tflite_weights}: {prefix} is of a network trained with --quantize_delay_step, '

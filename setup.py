@@ -1,17 +1,20 @@
 """Installs DeepLab: the repository root is the package `deeplab`, `core` and `datasets` are packages inside it."""
 
 import pathlib
+import re
 
 import setuptools
 
 _TENSORFLOW_RANGE = '>=2.16,<2.22'
 # Compressed run lengths of COCO annotations.
 _COCO = ['pycocotools>=2.0.7']
+_VERSION = re.search(r"VERSION = '(.+)'", pathlib.Path(__file__).with_name('core').joinpath('base', 'version.py').read_text(
+    encoding='utf-8'))[1]
 _PACKAGES = ['deeplab', *(f'deeplab.{name}' for name in setuptools.find_packages(include=['core*', 'datasets*']))]
 
 setuptools.setup(
     name='deeplab-slim',
-    version='1.0.0',
+    version=_VERSION,
     description='DeepLabv3+ training, evaluation and export in TF1 style on current TensorFlow',
     long_description=pathlib.Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',

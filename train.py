@@ -21,7 +21,7 @@ from deeplab.core.cluster.early_stop import EarlyStopHook
 from deeplab.core.evaluation import evaluation, history, validation
 from deeplab.core.images import colormap
 from deeplab.core.layers import layers
-from deeplab.core.run import checkpoint, run_options, training_folder, training_hooks
+from deeplab.core.run import checkpoint, checkpoint_fit, run_options, training_folder, training_hooks
 from deeplab.datasets import check_data, dataset_info
 
 FLAGS = flags.FLAGS
@@ -361,7 +361,7 @@ def _validator(cluster, model_options, descriptor, is_resumed):
     # Those on the parameter servers move on meanwhile.
     with tf.Graph().as_default():
       copy = _validation_network(dataset, options)
-      with run_options.restored_session(prefix) as own_session:
+      with checkpoint_fit.restored_session(prefix, common.session_config()) as own_session:
         return validation.measure(own_session, copy, subject, is_told)
 
   return _Validator(validation.Record(FLAGS.train_logdir, subject, is_resumed), measure)
@@ -488,11 +488,16 @@ def _prepare_folder(model_options, descriptor, is_chief):
   """Prefix of the checkpoint in --train_logdir that training goes on from, of the same network and classes; or None."""
   prefix = checkpoint.prepare_resume(FLAGS.train_logdir) if is_chief else None
   stored = run_options.read(prefix) if prefix else None
-  differences = run_options.differences(stored, model_options, descriptor, run_options.extra_from_flags()) if stored else []
+  if stored is None:
+    return prefix
+  differences = run_options.differences(stored, common.run_flags(model_options), descriptor)
   if differences:
     lines = '\n  '.join(differences)
     raise InputError(f'--train_logdir={FLAGS.train_logdir} holds the checkpoint {prefix} of another run:\n  {lines}\nGive the '
                      'flags of that run, or another --train_logdir to start afresh.')
+  renamed = run_options.renamed_classes(stored, descriptor)
+  if renamed:
+    logging.warning('Classes have other names than in the run so far, by which it goes on: %s.', ', '.join(renamed))
   return prefix
 
 
@@ -504,11 +509,11 @@ def _start_run(prefix, model_options, descriptor):
   """
   lines = common.flags_in_force()
   if prefix:
-    run_options.check_variables(prefix, tf.model_variables())
+    checkpoint_fit.check_variables(prefix, tf.model_variables())
     training_folder.check_optimizer_variables(prefix, tf.global_variables())
     training_folder.warn_of_changes(training_folder.changed_flags(FLAGS.train_logdir, lines))
   tf.gfile.MakeDirs(FLAGS.train_logdir)
-  run_options.write(FLAGS.train_logdir, model_options, descriptor, run_options.extra_from_flags())
+  run_options.write(FLAGS.train_logdir, common.run_flags(model_options), descriptor)
   training_folder.record_flags(FLAGS.train_logdir, lines, checkpoint.global_step(prefix) if prefix else 0)
   return train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
                                        _last_layers(), ignore_missing_vars=True)
@@ -607,7 +612,7 @@ def main(unused_argv):
 
 def run():
   """Entry of the program."""
-  common.run_program(main, ['train_logdir', 'dataset_dir'])
+  common.run_program(main, ['train_logdir', 'dataset_dir'], flags_of_one_run=['train_logdir'])
 
 
 if __name__ == '__main__':

@@ -21,7 +21,7 @@ from deeplab.core.base.tf_compat import tf
 from deeplab.core.images import colormap, input_preprocess, tiling
 from deeplab.core.networks import feature_extractor
 from deeplab.core.report import visualization
-from deeplab.core.run import checkpoint_follower, limits, run_options
+from deeplab.core.run import checkpoint_fit, checkpoint_follower, limits
 from deeplab.datasets import dataset_info, photographs, tfexample
 
 FLAGS = flags.FLAGS
@@ -86,7 +86,7 @@ class _Setup(NamedTuple):
   prefix: str
   source: _Records | photographs.Photographs
   descriptor: dataset_info.DatasetDescriptor
-  options: run_options.CheckpointOptions
+  options: common.CheckpointOptions
   crop_size: list
   tile_size: list
 
@@ -100,7 +100,8 @@ def _check_flags():
 
 
 def _descriptor_of_records(prefix):
-  return dataset_info.get_descriptor(run_options.dataset_name_for_checkpoint(prefix, FLAGS.dataset_dir), FLAGS.dataset_dir)
+  name = dataset_info.name_for_checkpoint(prefix, FLAGS.dataset, 'dataset' in common.given_flags(), FLAGS.dataset_dir)
+  return dataset_info.get_descriptor(name, FLAGS.dataset_dir)
 
 
 def _descriptor_of_photographs(options):
@@ -124,12 +125,12 @@ def _with_colors(descriptor):
 def _set_up(prefix):
   if FLAGS.image_dir:
     source: _Records | photographs.Photographs = photographs.Photographs(FLAGS.image_dir)
-    options = run_options.model_options_for_checkpoint(prefix, None, None)
+    options = common.checkpoint_options(prefix, None, None)
     descriptor = _descriptor_of_photographs(options)
   else:
     descriptor = _descriptor_of_records(prefix)
     source = _Records(descriptor.name)
-    options = run_options.model_options_for_checkpoint(prefix, descriptor.num_classes, None)
+    options = common.checkpoint_options(prefix, descriptor.num_classes, None)
   crop_size = tile_size = common.evaluation_crop_size(
       FLAGS.vis_crop_size, 'vis_crop_size', lambda: source.largest_size(**options.resize), options.model_options.output_stride)
   if FLAGS.vis_tile_size:
@@ -213,7 +214,7 @@ def _visualize(setup):
     images = tf.placeholder(tf.float32, [None, *setup.tile_size, 3], common.IMAGE)
     predictions, _ = model.predict(images, setup.options.model_options, FLAGS.eval_scales, FLAGS.add_flipped_images,
                                    setup.options.image_pyramid, setup.options.quantize_delay_step)
-    with run_options.restored_session(setup.prefix, FLAGS.master) as session:
+    with checkpoint_fit.restored_session(setup.prefix, common.session_config(), FLAGS.master) as session:
       session.run(iterator.initializer)
       limits.report_memory(session, predictions, 'vis', FLAGS.vis_batch_size, setup.tile_size)
       with limits.explained('vis', setup.source.flags, FLAGS.vis_batch_size, setup.crop_size, setup.tile_size):
@@ -227,13 +228,14 @@ def main(unused_argv):
   max_rounds = FLAGS.max_number_of_iterations or (1 if FLAGS.image_dir else 0)
   for prefix in checkpoint_follower.follow(FLAGS.checkpoint_dir, FLAGS.eval_interval_secs, max_rounds,
                                            'max_number_of_iterations'):
-    setup = _set_up(prefix)
-    logging.info('Drawing %d images with %s.', setup.source.num_images, prefix)
-    visualization.save_legend(os.path.join(FLAGS.vis_logdir, _LEGEND_FILE), setup.descriptor)
-    num_images = _visualize(setup)
-    logging.info('Drew %d images into %s.', num_images, os.path.join(FLAGS.vis_logdir, _PICTURE_FOLDER))
-    if FLAGS.image_dir:
-      setup.source.refuse_unreadable()
+    with checkpoint_follower.unless_removed(prefix, max_rounds):
+      setup = _set_up(prefix)
+      logging.info('Drawing %d images with %s.', setup.source.num_images, prefix)
+      visualization.save_legend(os.path.join(FLAGS.vis_logdir, _LEGEND_FILE), setup.descriptor)
+      num_images = _visualize(setup)
+      logging.info('Drew %d images into %s.', num_images, os.path.join(FLAGS.vis_logdir, _PICTURE_FOLDER))
+      if FLAGS.image_dir:
+        setup.source.refuse_unreadable()
 
 
 def run():

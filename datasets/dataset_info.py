@@ -4,14 +4,15 @@ import difflib
 import json
 import os
 import re
-from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
+from deeplab.core.base import files, stored_format
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
-from deeplab.core.images import colormap
+from deeplab.core.images import colormap, dataset_descriptor
+from deeplab.core.run import run_options
 from deeplab.datasets import tfexample
 
 # File that describes the records of its folder.
@@ -33,35 +34,8 @@ _SPLIT_ALIASES = {
 _MAX_LISTED = 20
 
 
-class DatasetDescriptor(NamedTuple):
-  """A data set.
-
-  Attributes:
-    name: as in --dataset.
-    splits_to_sizes: dict, name of a split -> number of its images.
-    num_classes: number of classes, the ignored value not counted unless it lies among them.
-    ignore_label: value of pixels that count neither in the loss nor in a metric, 0..255.
-    class_names: one name per class.
-    colors: one RGB triple (0..255) per class.
-    train_id_to_eval_id: one number per class, what the benchmark's server expects in place of a class; None: the class itself.
-  """
-  name: str
-  splits_to_sizes: dict[str, int]
-  num_classes: int
-  ignore_label: int
-  class_names: list[str]
-  colors: list[list[int]]
-  train_id_to_eval_id: list[int] | None = None
-
-
-def describe(name, num_classes, ignore_label=255, splits_to_sizes=None, class_names=None, colors=None, train_id_to_eval_id=None):
-  """DatasetDescriptor with what may be left out filled in: numbered names, the colours of PASCAL VOC."""
-  return DatasetDescriptor(
-      name=name, splits_to_sizes=dict(splits_to_sizes or {}), num_classes=num_classes, ignore_label=ignore_label,
-      class_names=list(class_names or [f'class_{index}' for index in range(num_classes)]),
-      colors=[list(color) for color in colors or colormap.create_label_colormap('pascal')[:num_classes].tolist()],
-      train_id_to_eval_id=train_id_to_eval_id)
-
+DatasetDescriptor = dataset_descriptor.DatasetDescriptor
+describe = dataset_descriptor.describe
 
 _PASCAL_VOC_SEG = describe(
     'pascal_voc_seg', num_classes=21,
@@ -131,6 +105,20 @@ def get_descriptor(dataset_name, dataset_dir=None):
   return _DATASETS_INFORMATION[dataset_name]
 
 
+def name_for_checkpoint(prefix, name, is_given, dataset_dir):
+  """Name of the data set whose records a checkpoint is used on: that of its training run where none is chosen otherwise.
+
+  Args:
+    prefix: prefix of the checkpoint.
+    name: value of --dataset.
+    is_given: whether the user gave it.
+    dataset_dir: folder of the records; one that describes itself needs no choice.
+  """
+  run = run_options.read(prefix)
+  is_chosen = is_given or tf.io.gfile.exists(os.path.join(dataset_dir, DESCRIPTION_FILE))
+  return name if run is None or is_chosen else run.dataset.name
+
+
 def read_description(path):
   """Reads a dataset.json.
 
@@ -150,7 +138,16 @@ def read_description(path):
       fields = json.loads(json_file.read())
   except ValueError as error:
     raise InputError(f'{path} is not JSON: {error}') from error
-  problem = _problem_of_fields(fields)
+  problem = None if isinstance(fields, dict) else 'must hold one JSON object.'
+  try:
+    if not problem:
+      head, fields = stored_format.take_head(fields)
+      # In a file of a format that is known here, such a field is a slip of the pen.
+      if head.format > stored_format.FORMAT:
+        fields = stored_format.known_values(fields, DatasetDescriptor._fields, head)
+      problem = _problem_of_fields(fields)
+  except ValueError as error:
+    problem = f'{error}.'
   if problem:
     raise InputError(f'{path}: {problem}')
   return describe(**fields)
@@ -166,8 +163,6 @@ def _is_color(value):
 
 def _problem_of_fields(fields):
   """What is wrong with the content of a dataset.json, or None."""
-  if not isinstance(fields, dict):
-    return 'must hold one JSON object.'
   for name in fields:
     if name not in DatasetDescriptor._fields:
       return f'unknown field {name!r}; the fields are: {", ".join(DatasetDescriptor._fields)}.'
@@ -199,10 +194,9 @@ def _problem_of_fields(fields):
 def write_description(descriptor, path):
   """Writes a dataset.json; a file that is there is replaced in one step."""
   fields = {name: value for name, value in descriptor._asdict().items() if value is not None}
+  fields.update(stored_format.head(dataset_descriptor.ADDED_FIELDS))
   lines = ',\n'.join(f'  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}' for name, value in fields.items())
-  with tf.io.gfile.GFile(path + '.tmp', 'w') as json_file:
-    json_file.write('{\n' + lines + '\n}\n')
-  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+  files.replace_file(path, '{\n' + lines + '\n}\n')
 
 
 def find_split_files(dataset_dir, split, dataset_name=None):

@@ -12,7 +12,6 @@ Where a path is asked for, an object with `read_bytes()` that `str()` names does
 import functools
 import io
 import os
-import pathlib
 import struct
 import zlib
 from typing import NamedTuple
@@ -21,6 +20,7 @@ import numpy as np
 from PIL import Image, ImageCms
 
 from deeplab.core.base.errors import InputError
+from deeplab.core.base.tf_compat import tf
 
 IMAGE_EXTENSIONS = ('jpg', 'jpeg', 'png', 'tif', 'tiff', 'webp', 'bmp', 'gif', 'jpe', 'jfif', 'mpo', 'jp2', 'j2k', 'avif', 'ppm',
                     'pgm', 'pbm', 'pnm', 'tga', 'pcx', 'dib')
@@ -123,11 +123,12 @@ def list_folder(folder, extensions):
   Raises:
     ValueError: there is no such folder, or it is a file.
   """
-  if not os.path.isdir(folder):
-    raise InputError(f'{folder} is a file; give the folder that holds it.' if os.path.exists(folder) else
+  if not tf.io.gfile.isdir(folder):
+    raise InputError(f'{folder} is a file; give the folder that holds it.' if tf.io.gfile.exists(folder) else
                      f'{folder}: there is no such folder.')
   found = {}
-  for file_name in sorted(os.listdir(folder)):
+  # On a disk names may be of any bytes, which os gives back as they are.
+  for file_name in sorted((os if os.path.isdir(folder) else tf.io.gfile).listdir(folder)):
     stem, extension = os.path.splitext(file_name)
     if extension[1:].lower() in extensions and not file_name.startswith('.'):
       found.setdefault(stem, []).append(os.path.join(folder, file_name))
@@ -147,10 +148,10 @@ def read_header(path):
     InputError: the file is missing or no image of a known format.
   """
   try:
-    with open(path, 'rb') as image_file:
+    with _open_bytes(path) as image_file:
       return _header(_open(path, image_file))
-  except OSError as error:
-    raise InputError(f'{path} cannot be read: {error.strerror}.') from error
+  except (OSError, tf.errors.OpError) as error:
+    raise _unreadable(path, error) from error
 
 
 class OpenImage(NamedTuple):
@@ -297,9 +298,24 @@ def read_color_table(path):
 
 def _read_bytes(path):
   try:
-    return (path if hasattr(path, 'read_bytes') else pathlib.Path(path)).read_bytes()
-  except OSError as error:
-    raise InputError(f'{path} cannot be read: {error.strerror}.') from error
+    if hasattr(path, 'read_bytes'):
+      return path.read_bytes()
+    with _open_bytes(path) as image_file:
+      return image_file.read()
+  except (OSError, tf.errors.OpError) as error:
+    raise _unreadable(path, error) from error
+
+
+def _open_bytes(path):
+  """A file of any file system, open to read; elsewhere than on a disk it is read at once."""
+  if '://' not in str(path):
+    return open(path, 'rb')
+  with tf.io.gfile.GFile(path, 'rb') as remote:
+    return io.BytesIO(remote.read())
+
+
+def _unreadable(path, error):
+  return InputError(f'{path} cannot be read: {error.message if isinstance(error, tf.errors.OpError) else error.strerror}.')
 
 
 @functools.cache

@@ -97,15 +97,21 @@ def _strides(numbers):
   return ', '.join(map(str, sorted(numbers)))
 
 
+def backbone_row(name):
+  """The line of a backbone in the table."""
+  backbone = feature_extractor.BACKBONES[name]
+  parameters, cost = measure(name)
+  return (f'| {name} | {parameters / 1e6:.2f} M | {cost / 1e9:.2f} B | {_strides(backbone.output_strides)} | '
+          f'{_strides(backbone.low_level)} |')
+
+
 def _print_backbones():
   print(f'With the default head for {_NUM_CLASSES} classes, at {_CROP_SIZE[0]}x{_CROP_SIZE[1]} and output stride '
         f'{_OUTPUT_STRIDE} (nas_hnasnet: 8).\n')
   print('| --model_variant | parameters | multiply-adds | --output_stride | --decoder_output_stride |')
   print('|---|---|---|---|---|')
-  for name, backbone in feature_extractor.BACKBONES.items():
-    parameters, cost = measure(name)
-    print(f'| {name} | {parameters / 1e6:.2f} M | {cost / 1e9:.2f} B | {_strides(backbone.output_strides)} | '
-          f'{_strides(backbone.low_level)} |', flush=True)
+  for name in feature_extractor.BACKBONES:
+    print(backbone_row(name), flush=True)
 
 
 def _print_published():

@@ -19,27 +19,30 @@ RUN="${WORK}/cluster"
 prepare_environment ''
 prepare_shapes "${WORK}"
 
-# The command of every process; each adds --job_name and --task.
-TRAIN=(python "${REPOSITORY}/train.py"
-  --ps_hosts="localhost:${PORT}"
-  --worker_hosts="localhost:$((PORT + 1)),localhost:$((PORT + 2))"
-  --dataset_dir="${RECORDS}"
-  --train_logdir="${RUN}/train"
-  --training_number_of_steps="${STEPS}"
-  --model_variant=mobilenet_v2
-  --depth_multiplier=0.5
-  --output_stride=16
-  --decoder_output_stride=4
-  --train_crop_size=129
-  --train_batch_size=8
-  --base_learning_rate=0.05
-  --batch_norm_decay=0.95
-  --log_steps=50
-  --save_interval_secs=60
-  --save_summaries_secs=60
-  "$@")
-
 mkdir -p "${RUN}"
+# In a file, so that arguments replace its lists.
+cat >"${RUN}/flags_of_script.txt" <<FLAGS
+--ps_hosts=localhost:${PORT}
+--worker_hosts=localhost:$((PORT + 1)),localhost:$((PORT + 2))
+--dataset_dir=${RECORDS}
+--train_logdir=${RUN}/train
+--training_number_of_steps=${STEPS}
+--model_variant=mobilenet_v2
+--depth_multiplier=0.5
+--output_stride=16
+--decoder_output_stride=4
+--train_crop_size=129
+--train_batch_size=8
+--base_learning_rate=0.05
+--batch_norm_decay=0.95
+--log_steps=50
+--save_interval_secs=60
+--save_summaries_secs=60
+FLAGS
+
+# The command of every process; each adds --job_name and --task.
+TRAIN=(python "${REPOSITORY}/train.py" --flagfile="${RUN}/flags_of_script.txt" "$@")
+
 # Nothing stays behind when one of them fails, or on Ctrl-C.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 "${TRAIN[@]}" --job_name=ps --task=0 2>"${RUN}/ps-0.log" &

@@ -11,18 +11,28 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 # A folder that is being made ready, and one that is set aside.
 _NEW, _OLD = '.new', '.old'
+# What a file system says that has no such operation, or forbids it, as some do that show an object store as folders.
+_CANNOT_RENAME = (tf.errors.UnimplementedError, tf.errors.PermissionDeniedError)
 
 
 def replace_file(path, content):
-  """Writes a file; who opens it meanwhile finds the earlier content or the new one, complete.
+  """Writes a file; who opens it meanwhile finds the earlier content or the new one, complete, where the file system can rename.
 
   Args:
     path: the file; its folder exists.
     content: str or bytes.
   """
-  with tf.io.gfile.GFile(path + '.tmp', 'wb') as new_file:
+  _write(path + '.tmp', content)
+  try:
+    tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
+  except _CANNOT_RENAME:
+    _write(path, content)
+    tf.io.gfile.remove(path + '.tmp')
+
+
+def _write(path, content):
+  with tf.io.gfile.GFile(path, 'wb') as new_file:
     new_file.write(content)
-  tf.io.gfile.rename(path + '.tmp', path, overwrite=True)
 
 
 def make_folder(path, flag_name):
@@ -64,17 +74,30 @@ def replace_folder(path):
     return
   if tf.io.gfile.isdir(path):
     remove_folder(old)
-    tf.io.gfile.rename(path, old)
-  tf.io.gfile.rename(new, path)
+    _move_folder(path, old)
+  _move_folder(new, path)
   remove_folder(old)
 
 
 def recover_folder(path):
   """Repairs what a process has left that died within the functions above."""
   if not tf.io.gfile.isdir(path) and tf.io.gfile.isdir(path + _OLD):
-    tf.io.gfile.rename(path + _OLD, path)
+    _move_folder(path + _OLD, path)
   remove_folder(path + _NEW)
   remove_folder(path + _OLD)
+
+
+def _move_folder(source, target):
+  """Renames a folder, or moves what is in it where the file system cannot."""
+  try:
+    tf.io.gfile.rename(source, target)
+  except (*_CANNOT_RENAME, tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
+    for folder, _, names in tf.io.gfile.walk(source):
+      new_folder = target + folder[len(source):]
+      tf.io.gfile.makedirs(new_folder)
+      for name in names:
+        tf.io.gfile.copy(os.path.join(folder, name), os.path.join(new_folder, name), overwrite=True)
+    remove_folder(source)
 
 
 def remove_folder(path):

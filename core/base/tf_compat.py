@@ -9,9 +9,11 @@ import os
 import sys
 import warnings
 
+from deeplab.core.base import quiet_start
+
 # Read once, when TensorFlow is imported: tf.layers, on which TF-Slim builds, exists only in the Keras 2 of the tf-keras package.
 os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+quiet_start.set_level()
 # TensorFlow itself uses the oneDNN kernels only on CPUs of the last years; they are faster on all that have AVX2, too.
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
@@ -45,5 +47,6 @@ def _import_slim():
   return importlib.import_module('tf_slim')
 
 
-tf = _import_tensorflow()
-slim = _import_slim()
+with quiet_start.filtered():
+  tf = _import_tensorflow()
+  slim = _import_slim()

@@ -27,6 +27,11 @@ def global_step(prefix):
   return int(reader.get_tensor('global_step')) if reader.has_tensor('global_step') else None
 
 
+def is_folder(path):
+  """Whether a path is that of a folder; some file systems take the prefix of a checkpoint for one, too."""
+  return tf.io.gfile.isdir(path) and not tf.io.gfile.exists(path + '.index')
+
+
 def resolve_checkpoint(path, flag_name):
   """Prefix of the checkpoint that a user means.
 
@@ -44,7 +49,7 @@ def resolve_checkpoint(path, flag_name):
   given = f'--{flag_name}={path}'
   if path.endswith(_ARCHIVE_SUFFIXES):
     raise InputError(f'{given} is an archive: unpack it first, then give the folder or the prefix of the checkpoint inside.')
-  if tf.io.gfile.isdir(path):
+  if is_folder(path):
     return _choose_in_folder(path, given)
   prefix = _SUFFIX.sub('', path)
   if not tf.io.gfile.exists(path) and not tf.io.gfile.exists(prefix + '.index'):

@@ -1,5 +1,6 @@
 """Follows the checkpoints of a training run for the programs that look at each."""
 
+import contextlib
 import os
 import time
 
@@ -36,19 +37,36 @@ def follow(path, interval_secs, max_rounds, max_rounds_flag):
   previous, num_rounds = None, 0
   while True:
     previous = _wait_for_newer(path, previous)
-    start = time.time()
+    start = time.monotonic()
     yield previous
     num_rounds += 1
     if num_rounds == max_rounds:
       return
     logging.info('Done with %s. Looking for a newer checkpoint in %s, from %d seconds after the last start on; '
                  '--%s=1 ends after one.', previous, path, interval_secs, max_rounds_flag)
-    time.sleep(max(0.0, start + interval_secs - time.time()))
+    time.sleep(max(0.0, start + interval_secs - time.monotonic()))
+
+
+@contextlib.contextmanager
+def unless_removed(prefix, max_rounds):
+  """Context for the use of a checkpoint that `follow` yielded; one that its run removes meanwhile is passed over with a warning.
+
+  Args:
+    prefix: prefix of the checkpoint.
+    max_rounds: as for `follow`; the only checkpoint is missed.
+  """
+  try:
+    yield
+  except (InputError, tf.errors.OpError):
+    if max_rounds == 1 or tf.io.gfile.exists(prefix + '.index'):
+      raise
+    logging.warning('%s was removed before all was done with it; the next one follows. A larger --max_checkpoints_to_keep of its '
+                    'run would keep it.', prefix)
 
 
 def _may_grow(path):
   """Whether a training run writes here, or may yet begin to."""
-  if tf.io.gfile.isdir(path):
+  if checkpoint.is_folder(path):
     return tf.io.gfile.exists(os.path.join(path, 'checkpoint')) or not tf.io.gfile.glob(os.path.join(path, '*.index'))
   # The prefix of a checkpoint, or a mistyped one, lies in a folder of checkpoints.
   return not tf.io.gfile.glob(os.path.join(os.path.dirname(path), '*.index')) and not tf.io.gfile.exists(path)

@@ -102,7 +102,25 @@ class StopOnSignalHook(tf.train.SessionRunHook):
       run_context.request_stop()
 
 
-class _SaveTimer(tf.train.SecondOrStepTimer):
+class SteadyTimer(tf.train.SecondOrStepTimer):
+  """Triggers after a number of seconds of a clock that only goes forward; the one that TensorFlow asks can be set back."""
+
+  def __init__(self, every_secs):
+    super().__init__(every_secs=every_secs)
+
+  def should_trigger_for_step(self, step):
+    last_step = self.last_triggered_step()
+    return last_step is None or step != last_step and time.monotonic() >= self._last_triggered_time + self._every_secs
+
+  def update_last_triggered_step(self, step):
+    """(seconds, steps) since the last time; (None, None) the first time."""
+    now, last_step = time.monotonic(), self.last_triggered_step()
+    elapsed = (None, None) if last_step is None else (now - self._last_triggered_time, step - last_step)
+    self._last_triggered_step, self._last_triggered_time = step, now
+    return elapsed
+
+
+class _SaveTimer(SteadyTimer):
   """Is due after a time of training, and at each multiple of a number of steps, if there is one."""
 
   def __init__(self, every_secs, every_steps):

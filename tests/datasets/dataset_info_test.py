@@ -7,8 +7,10 @@ import os
 import numpy as np
 import pytest
 
+from deeplab.core.base import stored_format
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
+from deeplab.core.base.version import VERSION
 from deeplab.datasets import dataset_info
 
 
@@ -258,3 +260,22 @@ def test_classes_never_present_are_reported():
 
 def test_complete_data_set_gives_no_warning():
   assert dataset_info.warnings_of_counts(_counts(_0=5, _1=5, _255=1), dataset_info.describe('x', 2)) == []
+
+
+def test_description_has_a_head(tmp_path):
+  dataset_info.write_description(dataset_info.describe('mine', 2), str(tmp_path / 'dataset.json'))
+  content = json.loads((tmp_path / 'dataset.json').read_text())
+  assert (content['format'], content['version'], content['off']) == (stored_format.FORMAT, VERSION, {})
+
+
+def test_description_of_a_later_version(tmp_path):
+  head = {'format': 9, 'version': '2.5.0', 'off': {'license': ''}}
+  _write_json(tmp_path, **head, name='mine', num_classes=2, license='')
+  assert dataset_info.get_descriptor('mine', str(tmp_path)) == dataset_info.describe('mine', 2)
+  _write_json(tmp_path, **head, name='mine', num_classes=2, license='free')
+  with pytest.raises(InputError, match=r'dataset.json: it has license=free, which this version, .* version 2.5.0 wrote it\.'):
+    dataset_info.get_descriptor('mine', str(tmp_path))
+  # Nobody's later version wrote this one.
+  _write_json(tmp_path, name='mine', num_classes=2, class_name=['a', 'b'])
+  with pytest.raises(InputError, match="unknown field 'class_name'; the fields are"):
+    dataset_info.get_descriptor('mine', str(tmp_path))

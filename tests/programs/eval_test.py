@@ -76,8 +76,8 @@ def run(tmp_path_factory):
     for name, flip in (('plain', False), ('flipped', True)):
       np.savez(folder / f'{name}.npz', *(session.run(probabilities, {images: _padded(image, flip)}) for image, _ in examples))
   with flagsaver.flagsaver(model_variant='mobilenet_v2'):
-    run_options.write(str(folder / 'train'), _options(), dataset_info.describe('shapes', _NUM_CLASSES, class_names=_NAMES),
-                      run_options.extra_from_flags())
+    run_options.write(str(folder / 'train'), common.run_flags(_options()),
+                      dataset_info.describe('shapes', _NUM_CLASSES, class_names=_NAMES))
   return folder
 
 

@@ -9,10 +9,10 @@ import tiny_run
 from absl import flags
 from PIL import Image
 
-from deeplab import export_model, vis
+from deeplab import common, export_model, vis
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
-from deeplab.core.run import checkpoint, run_options
+from deeplab.core.run import checkpoint
 
 FLAGS = flags.FLAGS
 _NO_RESIZE = {'min_resize_value': None, 'max_resize_value': None, 'resize_factor': None, 'keep_aspect_ratio': True}
@@ -138,7 +138,7 @@ def test_tflite(run_dir, predictions, tmp_path, weights, label_dtype, agreement,
 
 def test_uint8_labels_must_hold_all_classes():
   model_options = tiny_network.options()._replace(outputs_to_num_classes={'semantic': 257})
-  options = run_options.CheckpointOptions(model_options, None, _NO_RESIZE, None)
+  options = common.CheckpointOptions(model_options, None, _NO_RESIZE, None)
   with pytest.raises(InputError, match='--tflite_label_dtype=uint8 holds at most 256 classes, the network has 257'):
     export_model.build_tflite_graph(options, label_dtype=tf.uint8)
 

@@ -109,6 +109,7 @@ def _parse(name, *arguments):
 @pytest.mark.parametrize('arguments, value', [
     ([], None), (['--atrous_rates=6,12,18'], [6, 12, 18]), (['--atrous_rates', '6, 12'], [6, 12]),
     (['--atrous_rates=6', '--atrous_rates=12'], [6, 12]), (['--atrous_rates=6,12', '--atrous_rates=18'], [6, 12, 18]),
+    (['--atrous_rates=6', '--atrous_rates=12,18'], [12, 18]),
     (["--atrous_rates="], [])])
 def test_list(arguments, value):
   assert _parse('atrous_rates', *arguments) == value
@@ -118,6 +119,64 @@ def test_list(arguments, value):
     ([], [513, 513]), (['--train_crop_size=65,33'], [65, 33]), (['--train_crop_size=65', '--train_crop_size=33'], [65, 33])])
 def test_list_with_a_default(arguments, value):
   assert _parse('train_crop_size', *arguments) == value
+
+
+def _list_flags():
+  """Names of all list flags -> two values of each, as texts without a comma."""
+  names = [name for name in FLAGS if isinstance(FLAGS[name], common._ListFlag)]
+  texts = {'ps_hosts': ['a:1', 'b:2'], 'worker_hosts': ['a:1', 'b:2'], 'frozen_scopes': ['a', 'b']}
+  return {name: texts.get(name, ['64', '32']) for name in names}
+
+
+@pytest.mark.parametrize('name', sorted(_list_flags()))
+def test_list_given_in_two_places(name, tmp_path):
+  """The command line replaces what a flags file says; in one place single values append, and one with a comma replaces."""
+  one, two = _list_flags()[name]
+  parsed = FLAGS[name].parser.parse
+  (tmp_path / 'old.txt').write_text(f'# of a run\n--{name}={one}\n--{name}={one}\n')
+  (tmp_path / 'nested.txt').write_text(f'--flagfile={tmp_path}/old.txt\n--{name}={two}\n')
+  old = f'--flagfile={tmp_path}/old.txt'
+  for arguments, value in (
+      ([old], f'{one},{one}'), ([old, f'--{name}={two}'], two), ([old, f'--{name}={two},{one}'], f'{two},{one}'),
+      ([old, f'--{name}', two, f'-{name}={one}'], f'{two},{one}'), ([f'--{name}={two}', old], f'{one},{one}'),
+      ([f'--{name}={one}', f'--{name}={two}'], f'{one},{two}'), ([f'--{name}={one}', f'--{name}={two},{two}'], f'{two},{two}'),
+      (['--flagfile', f'{tmp_path}/nested.txt'], two)):
+    assert _parse(name, *arguments) == parsed(value), arguments
+
+
+def test_rates_of_a_repeated_run(tmp_path):
+  (tmp_path / 'flags.txt').write_text('--atrous_rates=6\n--atrous_rates=12\n')
+  assert _parse('atrous_rates', f'--flagfile={tmp_path}/flags.txt', '--atrous_rates=3,6,9') == [3, 6, 9]
+
+
+@pytest.mark.parametrize('content, message', [
+    (None, 'is no text file that can be read'), ('--flagfile={path}', 'stands in that file itself')])
+def test_flags_file_that_cannot_be_read(tmp_path, content, message):
+  path = tmp_path / 'flags.txt'
+  if content:
+    path.write_text(content.format(path=path))
+  code, log = tiny_run.run(_Parser(lambda: None), f'--flagfile={path}')
+  assert code == 1 and f'ERROR --flagfile={path} {message}' in log
+
+
+def test_list_without_a_value():
+  code, log = tiny_run.run(_Parser(lambda: None), '--atrous_rates')
+  assert code == 1 and 'Missing value for flag --atrous_rates' in log
+
+
+def test_flags_of_a_run_do_not_name_its_folder(tmp_path):
+  """A run that is repeated by its flags.txt needs a folder of its own; a file that somebody wrote may name one."""
+  flags_file = tmp_path / 'flags.txt'
+  flags_file.write_text('--train_logdir=old\n--dataset_dir=records\n')
+  looked = []
+  parser = _Parser(None)
+  parser.run = lambda: common.run_program(lambda argv: looked.append(FLAGS.train_logdir), ['train_logdir'], ['train_logdir'])
+  assert not tiny_run.run(parser, f'--flagfile={flags_file}')[0]
+  (tmp_path / 'model_options.json').write_text('{}')
+  code, log = tiny_run.run(parser, f'--flagfile={flags_file}')
+  assert code == 1 and f'ERROR --train_logdir must be given: the one in --flagfile={flags_file} is that of the run' in log
+  assert not tiny_run.run(parser, '--train_logdir=new', f'--flagfile={flags_file}')[0]
+  assert looked == ['old', 'new']
 
 
 def test_list_of_fractions_and_of_texts():

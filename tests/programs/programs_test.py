@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 import tiny_run
 
 _MODULE = [sys.executable, '-m']
+_SOURCES = {path.name for pattern in ('*.py', 'core/**/*.py', 'datasets/**/*.py')
+            for path in pathlib.Path(__file__).parents[2].glob(pattern)}
 _SCRIPTS = pathlib.Path(sys.executable).parent
 
 
@@ -27,10 +30,23 @@ def test_help(command, flag, purpose, tmp_path):
   assert 'Traceback' not in done.stderr
 
 
+def _is_ours(line):
+  """Whether a line is the beginning of a message of this project."""
+  match = re.match(r'[IW]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ (\w+\.py):\d+\] .', line)
+  return match and match[1] in _SOURCES
+
+
 def _run(folder, program, *arguments):
-  """Runs a program to its end, from a folder; fails where it does."""
-  done = subprocess.run([*_MODULE, f'deeplab.{program}', *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+  """Runs a program to its end, from a folder; fails where it does, or where a byte of its output is not of this project."""
+  environment = {name: value for name, value in os.environ.items() if name not in ('TF_CPP_MIN_LOG_LEVEL', 'PYTHONWARNINGS')}
+  done = subprocess.run([*_MODULE, f'deeplab.{program}', *arguments], cwd=folder, env=environment, capture_output=True,
+                        text=True, timeout=300)
   assert done.returncode == 0, done.stderr[-2000:]
+  assert done.stdout == ''
+  # The only message of several lines is the table of eval.
+  table = re.compile(r'class name .*\n( +\d+ \w+ .*\n)+(mIoU|mean) .*\n(pixel accuracy .*\n)?')
+  foreign = [line for line in table.sub('', done.stderr).splitlines() if not _is_ours(line)]
+  assert not foreign, foreign
 
 
 @pytest.mark.parametrize('quantize_delay_step', [

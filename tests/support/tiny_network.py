@@ -52,8 +52,8 @@ def write_run(folder, **changes):
     biases.load(session.run(biases) - mean, session)
     tf.train.create_global_step().load(7, session)
     tf.train.Saver().save(session, str(folder / 'model.ckpt'), global_step=7)
-  run_options.write(str(folder), options(**changes), dataset_info.describe('shapes', NUM_CLASSES, class_names=CLASS_NAMES),
-                    run_options.extra_from_flags())
+  run_options.write(str(folder), common.run_flags(options(**changes)),
+                    dataset_info.describe('shapes', NUM_CLASSES, class_names=CLASS_NAMES))
 
 
 def predict(folder, pictures, scales=(1.0,), flip=False):

@@ -246,7 +246,7 @@ def quantized_run(tmp_path):
     tf.train.create_global_step().load(1, session)
     tf.train.Saver().save(session, str(tmp_path / 'model.ckpt'), global_step=1)
   with flagsaver.flagsaver(quantize_delay_step=0):
-    run_options.write(str(tmp_path), _OPTIONS, dataset_info.describe('shapes', 3), run_options.extra_from_flags())
+    run_options.write(str(tmp_path), common.run_flags(_OPTIONS), dataset_info.describe('shapes', 3))
   with tf.Graph().as_default(), tf.Session() as session:
     labels, _ = model.predict(tf.constant(image, tf.float32), _OPTIONS, quantize_delay_step=0)
     tf.train.Saver().restore(session, str(tmp_path / 'model.ckpt-1'))

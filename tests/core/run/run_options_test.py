@@ -8,9 +8,12 @@ from absl import flags
 from absl.testing import flagsaver
 
 from deeplab import common
+from deeplab.core.base import stored_format
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
-from deeplab.core.run import run_options
+from deeplab.core.base.version import VERSION
+from deeplab.core.images import dataset_descriptor
+from deeplab.core.run import checkpoint_fit, run_options
 from deeplab.datasets import dataset_info
 
 common.define_network_flags()
@@ -28,7 +31,7 @@ def _options(num_classes=3):
 
 def _write(folder, descriptor=_SHAPES, **run_flags):
   with flagsaver.flagsaver(**{**_RUN_FLAGS, **run_flags}):
-    run_options.write(str(folder), _options(descriptor.num_classes), descriptor, run_options.extra_from_flags())
+    run_options.write(str(folder), common.run_flags(_options(descriptor.num_classes)), descriptor)
 
 
 def _save(folder, **shapes):
@@ -45,7 +48,7 @@ def _head(num_classes):
 
 
 def _use(prefix, num_classes=3):
-  return run_options.model_options_for_checkpoint(prefix, num_classes, [65, 65])
+  return common.checkpoint_options(prefix, num_classes, [65, 65])
 
 
 def test_round_trip(tmp_path):
@@ -60,6 +63,7 @@ def test_round_trip(tmp_path):
 def test_file_names_flags(tmp_path):
   _write(tmp_path)
   content = json.loads((tmp_path / 'model_options.json').read_text())
+  assert set(content['flags']) == run_options.stored_flags()
   assert all(name in FLAGS for name in content['flags'])
   assert content['dataset']['class_names'] == ['none', 'disc', 'star']
 
@@ -69,7 +73,7 @@ def test_no_file(tmp_path):
 
 
 @pytest.mark.parametrize('content, reason', [
-    ('', 'Expecting value'), ('{"flags": {}}', 'dataset'), ('[]', 'list indices'),
+    ('', 'Expecting value'), ('{"dataset": {}}', 'flags'), ('[]', 'no JSON object'), ('{"flags": 3, "dataset": {}}', 'int'),
     ('{"flags": {}, "dataset": {"name": "x", "num_classes": 2}}', 'lacks the option'),
 ])
 def test_damaged_file(tmp_path, content, reason):
@@ -78,10 +82,66 @@ def test_damaged_file(tmp_path, content, reason):
     run_options.read(str(tmp_path))
 
 
+def _edit(folder, change):
+  path = folder / 'model_options.json'
+  content = json.loads(path.read_text())
+  change(content)
+  path.write_text(json.dumps(content))
+
+
+def test_file_of_a_later_version(tmp_path):
+  """Options that this version does not know are left out where they are off, and refused by name where they are in use."""
+  _write(tmp_path)
+  _edit(tmp_path, lambda content: content.update(format=9, version='2.5.0', off={'pretty': 0, 'license': ''}))
+  _edit(tmp_path, lambda content: content['flags'].update(pretty=0))
+  _edit(tmp_path, lambda content: content['dataset'].update(license=''))
+  stored = run_options.read(str(tmp_path))
+  assert 'pretty' not in stored.flags and stored.dataset == _SHAPES
+  _edit(tmp_path, lambda content: content['flags'].update(pretty=3))
+  with pytest.raises(InputError, match=r'it has pretty=3, which this version, 1\.\d.*, does not know; version 2.5.0 wrote it'):
+    run_options.read(str(tmp_path))
+  _edit(tmp_path, lambda content: content['flags'].update(pretty=0))
+  _edit(tmp_path, lambda content: content['dataset'].update(license='mine'))
+  with pytest.raises(InputError, match='it has license=mine'):
+    run_options.read(str(tmp_path))
+
+
+def test_option_that_came_after_the_file(tmp_path, monkeypatch):
+  """It has the value with which the run was trained, and is missed in a file that should have it."""
+  _write(tmp_path)
+  monkeypatch.setattr(run_options, 'ADDED_FLAGS', (stored_format.Added('sharpness', stored_format.FORMAT + 1, 0.0),))
+  assert run_options.read(str(tmp_path)).flags['sharpness'] == 0.0
+  _edit(tmp_path, lambda content: content.update(format=stored_format.FORMAT + 1))
+  with pytest.raises(InputError, match='lacks the option sharpness'):
+    run_options.read(str(tmp_path))
+  _edit(tmp_path, lambda content: content['flags'].update(sharpness=0.5))
+  assert run_options.read(str(tmp_path)).flags['sharpness'] == 0.5
+
+
+def test_head_says_what_is_off(tmp_path, monkeypatch):
+  monkeypatch.setattr(run_options, 'ADDED_FLAGS', (stored_format.Added('sharpness', 3, 0.0),))
+  _write(tmp_path)
+  content = json.loads((tmp_path / 'model_options.json').read_text())
+  assert (content['format'], content['version'], content['off']) == (stored_format.FORMAT, VERSION, {'sharpness': 0.0})
+
+
+def test_tables_hold_no_format_to_come():
+  rows = [*run_options.ADDED_FLAGS, *dataset_descriptor.ADDED_FIELDS]
+  assert all(2 <= row.format <= stored_format.FORMAT for row in rows)
+  assert {row.name for row in dataset_descriptor.ADDED_FIELDS} <= set(dataset_descriptor.DatasetDescriptor._fields)
+
+
+@pytest.mark.parametrize('part, value', [('format', '2'), ('format', 0), ('version', 2), ('off', [])])
+def test_damaged_head(tmp_path, part, value):
+  _write(tmp_path)
+  _edit(tmp_path, lambda content: content.update({part: value}))
+  with pytest.raises(InputError, match=f"'{part}' is"):
+    run_options.read(str(tmp_path))
+
+
 def _differences(folder, descriptor=_SHAPES, **now):
   with flagsaver.flagsaver(**{**_RUN_FLAGS, **now}):
-    return run_options.differences(run_options.read(str(folder)), _options(descriptor.num_classes), descriptor,
-                                   run_options.extra_from_flags())
+    return run_options.differences(run_options.read(str(folder)), common.run_flags(_options(descriptor.num_classes)), descriptor)
 
 
 def test_differences_of_a_resumed_run(tmp_path):
@@ -91,9 +151,26 @@ def test_differences_of_a_resumed_run(tmp_path):
   assert _differences(tmp_path, min_resize_value=100, label_weights=[1.0, 2.0, 3.0]) == []
   assert _differences(tmp_path, model_variant='xception_65', atrous_rates=None) == [
       '--atrous_rates: 6,12 in the run, not set now', '--model_variant: mobilenet_v2 in the run, xception_65 now']
-  lines = _differences(tmp_path, dataset_info.describe('forms', 2, class_names=['none', 'disc']))
-  assert lines == ['num_classes of the data set: 3 in the run (shapes), 2 now (forms)',
-                   'class_names of the data set: none,disc,star in the run (shapes), none,disc now (forms)']
+  assert _differences(tmp_path, dataset_info.describe('forms', 2, class_names=['none', 'disc'])) == [
+      'num_classes of the data set: 3 in the run (shapes), 2 now (forms)']
+  assert _differences(tmp_path, _SHAPES._replace(ignore_label=0)) == [
+      'ignore_label of the data set: 255 in the run (shapes), 0 now (shapes)']
+
+
+@pytest.mark.parametrize('names, renamed', [
+    (['none', 'disc', 'star'], []), (['none', 'circle', 'star'], ['disc -> circle']),
+    (['a', 'b', 'c'], ['none -> a', 'disc -> b', 'star -> c'])])
+def test_classes_may_be_renamed(tmp_path, names, renamed):
+  _write(tmp_path)
+  assert _differences(tmp_path, _SHAPES._replace(class_names=names)) == []
+  assert run_options.renamed_classes(run_options.read(str(tmp_path)), _SHAPES._replace(class_names=names)) == renamed
+
+
+@pytest.mark.parametrize('names', [['none', 'star', 'disc'], ['disc', 'star', 'none'], ['none', 'star', 'circle']])
+def test_classes_in_another_order_are_refused(tmp_path, names):
+  _write(tmp_path)
+  assert _differences(tmp_path, _SHAPES._replace(class_names=names)) == [
+      f'class_names of the data set: none,disc,star in the run (shapes), {",".join(names)} now (shapes)']
 
 
 def test_unset_pyramid_is_the_image_itself(tmp_path):
@@ -181,7 +258,7 @@ def test_no_head(tmp_path):
 def _check(folder, in_checkpoint, in_network):
   prefix = _save(folder, **in_checkpoint)
   with tf.Graph().as_default():
-    run_options.check_variables(
+    checkpoint_fit.check_variables(
         prefix, [tf.get_variable(name.replace('__', '/'), shape) for name, shape in in_network.items()])
 
 
@@ -221,7 +298,7 @@ def test_checkpoint_of_8_bits_in_floating_point_is_warned_of(tmp_path, caplog):
 def test_data_set_of_the_run_is_the_default(tmp_path):
   prefix, records = str(tmp_path / 'model.ckpt-8'), tmp_path / 'records'
   records.mkdir()
-  name = lambda: run_options.dataset_name_for_checkpoint(prefix, str(records))
+  name = lambda: dataset_info.name_for_checkpoint(prefix, FLAGS.dataset, 'dataset' in common.given_flags(), str(records))
   assert name() == 'pascal_voc_seg'
   _write(tmp_path, dataset_info.get_descriptor('cityscapes'))
   assert name() == 'cityscapes'
