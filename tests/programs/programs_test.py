@@ -44,7 +44,7 @@ def _run(folder, program, *arguments):
   assert done.returncode == 0, done.stderr[-2000:]
   assert done.stdout == ''
   # The only message of several lines is the table of eval.
-  table = re.compile(r'class name .*\n( +\d+ \w+ .*\n)+(mIoU|mean) .*\n(pixel accuracy .*\n)?')
+  table = re.compile(r'class name .*\n( +\d+ .*\n)+\nmIoU .*\npixel accuracy .*\n')
   foreign = [line for line in table.sub('', done.stderr).splitlines() if not _is_ours(line)]
   assert not foreign, foreign
 
