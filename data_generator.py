@@ -108,7 +108,7 @@ class Dataset:
     # Every draw is made from a number that comes with the record: parallel calls then cannot swap them.
     draws = tf.data.Dataset.random(self.seed).batch(2, drop_remainder=True)
     dataset = tf.data.Dataset.zip((dataset, draws))
-    # Converting the plain graph code of the function costs a quarter of the time to the first step.
+    # Converting the plain graph code of the function costs a quarter of the time to the first step, and warns under Python 3.13.
     load = tf.autograph.experimental.do_not_convert(self._load)
     dataset = dataset.map(load, num_parallel_calls=self.num_parallel_calls or tf.data.AUTOTUNE)
     return dataset.batch(self.batch_size).prefetch(_PREFETCHED_BATCHES)
@@ -119,6 +119,7 @@ class Dataset:
     by_file = len(self._files) >= self.num_replicas
     files = self._files[self.replica_index::self.num_replicas] if by_file else self._files
 
+    @tf.autograph.experimental.do_not_convert
     def read(path):
       records = tf.data.TFRecordDataset(path)
       return records if by_file else records.shard(self.num_replicas, self.replica_index)
@@ -223,6 +224,7 @@ def largest_image_size(dataset_name, split_name, dataset_dir, min_resize_value=N
   Raises:
     ValueError: the split has no files or no examples.
   """
+  @tf.autograph.experimental.do_not_convert
   def image_size(serialized):
     record = tfexample.parse_features(serialized)
     height, width = tf.cond(tf.minimum(record.height, record.width) > 0, lambda: (record.height, record.width),

@@ -12,12 +12,13 @@ The TFLite file takes and gives the crop itself; smaller images are padded on th
 That of a network trained with --quantize_delay_step computes with 8-bit integers alone.
 """
 
+import contextlib
 import os
 
 from absl import flags, logging
 
 from deeplab import common, model
-from deeplab.core.base import files
+from deeplab.core.base import files, quiet_start
 from deeplab.core.base.errors import InputError
 from deeplab.core.base.tf_compat import tf
 from deeplab.core.images import input_preprocess
@@ -143,6 +144,18 @@ def write_saved_model(session, inputs, outputs, folder):
   logging.info('Wrote the SavedModel %s.', folder)
 
 
+@contextlib.contextmanager
+def _converter_lines_sorted():
+  """Context in which the TFLite converter does not tell of its inner life."""
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(min(verbosity, logging.WARNING))
+  try:
+    with quiet_start.filtered():
+      yield
+  finally:
+    logging.set_verbosity(verbosity)
+
+
 def convert_to_tflite(session, image, labels, weights='float32'):
   """Converts the graph between two tensors to a TFLite model of built-in operations alone.
 
@@ -160,7 +173,8 @@ def convert_to_tflite(session, image, labels, weights='float32'):
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   if weights == 'float16':
     converter.target_spec.supported_types = [tf.float16]
-  return converter.convert()
+  with _converter_lines_sorted():
+    return converter.convert()
 
 
 def _pool_instead_of_mean(graph_def, graph):
@@ -203,7 +217,8 @@ def convert_to_integer_tflite(session, image, labels, backbone_scope):
     converter.inference_type = tf.uint8
     # A byte stands for (byte - mean) / standard deviation.
     converter.quantized_input_stats = {image.op.name: (127.5, 127.5)}
-    return converter.convert()
+    with _converter_lines_sorted():
+      return converter.convert()
 
 
 def _check_flags():

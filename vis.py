@@ -70,6 +70,7 @@ class _Records:
 
   def dataset(self):
     """tf.data.Dataset of (name, encoded image, encoded label or ''), string scalars."""
+    @tf.autograph.experimental.do_not_convert
     def take_apart(serialized):
       record = tfexample.parse_features(serialized)
       return record.name, record.image, record.label
@@ -145,6 +146,7 @@ def _build_samples(setup):
 
   height, width = setup.crop_size
 
+  @tf.autograph.experimental.do_not_convert
   def load(name, encoded_image, encoded_label):
     image = tfexample.decode_image(encoded_image)
     label = tf.cond(tf.equal(encoded_label, ''), lambda: tf.zeros([0, 0, 1], tf.uint8),

@@ -73,6 +73,7 @@ class Photographs:
     Returns:
       [height, width], the largest of each after resizing.
     """
+    @tf.autograph.experimental.do_not_convert
     def size(unused_name, encoded, unused_label):
       height, width, _ = tf.unstack(tf.shape(tfexample.decode_image(encoded)))
       if min_resize_value or max_resize_value:

@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 def explain(error):
   """What a TensorFlow error (tf.errors.OpError) says, without where in the graph."""
-  text = (error.message or str(error)).split('\n\t [[')[0]
+  text = (error.message or str(error) or type(error).__name__).split('\n\t [[')[0]
   assertion = re.search(r'assertion failed: \[(.*)\]', text, re.DOTALL)
   if assertion:
     return assertion.group(1).replace('\\"', '"').replace('] [', ' ')

@@ -88,16 +88,20 @@ def recover_folder(path):
 
 
 def _move_folder(source, target):
-  """Renames a folder, or moves what is in it where the file system cannot."""
-  try:
-    tf.io.gfile.rename(source, target)
-  except (*_CANNOT_RENAME, tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
-    for folder, _, names in tf.io.gfile.walk(source):
-      new_folder = target + folder[len(source):]
-      tf.io.gfile.makedirs(new_folder)
-      for name in names:
-        tf.io.gfile.copy(os.path.join(folder, name), os.path.join(new_folder, name), overwrite=True)
-    remove_folder(source)
+  """Renames a folder; on another file system than a disk, or one that cannot, moves what is in it."""
+  # ram:// loses the files, and object stores copy each of them as well.
+  if '://' not in source:
+    try:
+      tf.io.gfile.rename(source, target)
+      return
+    except _CANNOT_RENAME:
+      pass
+  for folder, _, names in tf.io.gfile.walk(source):
+    new_folder = os.path.join(target, os.path.relpath(folder, source)) if folder.rstrip('/') != source else target
+    tf.io.gfile.makedirs(new_folder)
+    for name in names:
+      tf.io.gfile.copy(os.path.join(folder, name), os.path.join(new_folder, name), overwrite=True)
+  remove_folder(source)
 
 
 def remove_folder(path):

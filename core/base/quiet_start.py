@@ -16,9 +16,9 @@ _SEES_ALL = _LEVEL in os.environ
 # A line of TensorFlow in either of its forms, below the level of an error, or the one that stands before the first.
 _TALK = re.compile(r'[IW]\d{4} [\d:.]+ +\d+ \S+:\d+\] |[-\d]+ [\d:.]+: [IW] |WARNING: All log messages before absl::Init')
 # Errors in form only: what TensorFlow 2.16 to 2.18 register twice; a driver that is not there (else see `gpu_fault`); ops that
-# have a kernel of TensorFlow, if none of oneDNN.
+# have a kernel of TensorFlow, if none of oneDNN; assignments that the TFLite converter misses in a graph of constants.
 _NO_ERROR = re.compile(r'Unable to register cu\w+ factory|computation_placer already registered|failed call to cuInit|'
-                       r'oneDNN supports \w+ only on platforms with')
+                       r'oneDNN supports \w+ only on platforms with|grappler_item_builder\S+ Init node')
 _CU_INIT_FAULT = re.compile(r'failed call to cuInit: (.*)')
 _MISSING_LIBRARY = re.compile(r"Could not load dynamic library '([^']+)'")
 _MISSING_LIBRARIES = 'Cannot dlopen some GPU libraries'

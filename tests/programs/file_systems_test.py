@@ -7,7 +7,7 @@ import tiny_run
 
 from deeplab import eval as evaluation
 from deeplab import export_model, train, vis
-from deeplab.core.base import files
+from deeplab.core.base import errors, files
 from deeplab.core.base.tf_compat import tf
 
 
@@ -91,9 +91,15 @@ def test_file_that_cannot_be_renamed(without_rename, tmp_path):
 
 
 def test_folder_that_cannot_be_renamed(without_rename, tmp_path):
-  for folder, text in (('new', 'fresh'), ('old', 'stale')):
-    (tmp_path / folder / 'inside').mkdir(parents=True)
-    (tmp_path / folder / 'inside' / f'{text}.txt').write_text(text)
-  files.replace_folder(str(tmp_path / 'new'), str(tmp_path / 'old'))
-  assert [path.name for path in tmp_path.iterdir()] == ['old']
-  assert [path.name for path in (tmp_path / 'old' / 'inside').iterdir()] == ['fresh.txt']
+  path = str(tmp_path / 'model')
+  for name in ('stale', 'fresh'):
+    new = files.prepare_folder(path)
+    tf.io.gfile.makedirs(f'{new}/inside')
+    files.replace_file(f'{new}/inside/{name}.txt', name)
+    files.replace_folder(path)
+  assert [found.name for found in tmp_path.iterdir()] == ['model']
+  assert [found.name for found in (tmp_path / 'model' / 'inside').iterdir()] == ['fresh.txt']
+
+
+def test_error_without_a_text():
+  assert errors.explain(tf.errors.NotFoundError(None, None, '')) == 'NotFoundError'
