@@ -104,6 +104,7 @@ class StopOnSignalHook(tf.train.SessionRunHook):
 
 class SteadyTimer(tf.train.SecondOrStepTimer):
   """Triggers after a number of seconds of a clock that only goes forward; the one that TensorFlow asks can be set back."""
+  _last_triggered_time: float
 
   def __init__(self, every_secs):
     super().__init__(every_secs=every_secs)
