@@ -9,8 +9,9 @@ from deeplab.core.base.tf_compat import tf
 # Of renameat2, from linux/fcntl.h and linux/fs.h.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-# A folder that is being made ready, and one that is set aside.
-_NEW, _OLD = '.new', '.old'
+# First letters of a folder that is being made ready, and of one that is set aside. Not the last ones: ram:// takes a path for a
+# folder where others begin with it.
+_NEW, _OLD = 'new.', 'old.'
 # What a file system says that has no such operation, or forbids it, as some do that show an object store as folders.
 _CANNOT_RENAME = (tf.errors.UnimplementedError, tf.errors.PermissionDeniedError)
 
@@ -56,7 +57,7 @@ def make_folder(path, flag_name):
 
 def prepare_folder(path):
   """Makes an empty folder beside `path`, for replace_folder to put in its place; returns its path."""
-  new = path + _NEW
+  new = _beside(path, _NEW)
   remove_folder(new)
   tf.io.gfile.makedirs(new)
   return new
@@ -68,11 +69,11 @@ def replace_folder(path):
   Linux exchanges the two in one step. Elsewhere the earlier one is set aside for a moment; recover_folder brings it back where
   the process dies then.
   """
-  new, old = path + _NEW, path + _OLD
-  if tf.io.gfile.isdir(path) and _exchange(new, path):
+  new, old = _beside(path, _NEW), _beside(path, _OLD)
+  if _is_folder(path) and _exchange(new, path):
     remove_folder(new)
     return
-  if tf.io.gfile.isdir(path):
+  if _is_folder(path):
     remove_folder(old)
     _move_folder(path, old)
   _move_folder(new, path)
@@ -81,10 +82,21 @@ def replace_folder(path):
 
 def recover_folder(path):
   """Repairs what a process has left that died within the functions above."""
-  if not tf.io.gfile.isdir(path) and tf.io.gfile.isdir(path + _OLD):
-    _move_folder(path + _OLD, path)
-  remove_folder(path + _NEW)
-  remove_folder(path + _OLD)
+  if not _is_folder(path) and _is_folder(_beside(path, _OLD)):
+    _move_folder(_beside(path, _OLD), path)
+  remove_folder(_beside(path, _NEW))
+  remove_folder(_beside(path, _OLD))
+
+
+def _beside(path, mark):
+  parent, name = os.path.split(path.rstrip('/'))
+  return os.path.join(parent, mark + name)
+
+
+def _is_folder(path):
+  """Whether there is such a folder; ram:// says so of all paths that one begins with, `model` where there is model.new."""
+  parent, name = os.path.split(path.rstrip('/'))
+  return tf.io.gfile.isdir(path) and name in (found.rstrip('/') for found in tf.io.gfile.listdir(parent or '.'))
 
 
 def _move_folder(source, target):
@@ -106,7 +118,7 @@ def _move_folder(source, target):
 
 def remove_folder(path):
   """Removes a folder, if it is there, and all that is in it."""
-  if tf.io.gfile.isdir(path):
+  if _is_folder(path):
     tf.io.gfile.rmtree(path)
 
 

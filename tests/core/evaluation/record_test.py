@@ -126,7 +126,7 @@ def test_kill_at_any_moment_of_the_replacement(tmp_path):
     os.waitpid(child, 0)
     found.add(_kept_step(tmp_path))
     files.recover_folder(str(tmp_path / 'best'))
-    assert [path.name for path in tmp_path.glob('best*')] == ['best']
+    assert [path.name for path in tmp_path.glob('*best*')] == ['best']
   assert found == {1, 2}
 
 
@@ -137,11 +137,11 @@ def test_file_system_that_cannot_exchange_folders(tmp_path, monkeypatch):
     best_checkpoint.replace(_save(tmp_path, step), best, lambda folder: None)
     assert checkpoint.global_step(checkpoint.resolve_checkpoint(best, 'checkpoint_dir')) == step
   # Killed between the two renames.
-  os.rename(best, best + '.old')
-  os.makedirs(best + '.new')
+  os.rename(best, tmp_path / 'old.best')
+  os.makedirs(tmp_path / 'new.best')
   files.recover_folder(best)
   assert checkpoint.global_step(checkpoint.resolve_checkpoint(best, 'checkpoint_dir')) == 2
-  assert [path.name for path in tmp_path.glob('best*')] == ['best']
+  assert [path.name for path in tmp_path.glob('*best*')] == ['best']
 
 
 def test_full_disk_leaves_the_best_and_training_alone(tmp_path, caplog):
@@ -159,7 +159,7 @@ def test_full_disk_leaves_the_best_and_training_alone(tmp_path, caplog):
   warnings = [entry.getMessage() for entry in caplog.records]
   assert any('Validation: the best checkpoint cannot be written (' in warning for warning in warnings)
   assert any('Validation: its figures cannot be written (' in warning for warning in warnings)
-  assert _kept_step(tmp_path) == 1 and [path.name for path in tmp_path.glob('best*')] == ['best']
+  assert _kept_step(tmp_path) == 1 and [path.name for path in tmp_path.glob('*best*')] == ['best']
   # With room again all is caught up with, and what is better than what is kept is kept.
   record.add(_save(tmp_path, 3), 3, _measured(7), 1.0)
   assert _kept_step(tmp_path) == 3
