@@ -97,6 +97,20 @@ def test_image_inside_of_the_json_and_under_another_name(tmp_path):
     np.testing.assert_array_equal(records[name][1], rectangle(2, 9, 2, 10))
 
 
+@pytest.mark.parametrize('size', [(HEIGHT, WIDTH), (None, None)])
+def test_shapes_lie_on_the_upright_photograph(tmp_path, size):
+  root = _write(tmp_path / 'photos', 'a', _polygon('cat', 2, 2, 9, 8), imageHeight=size[0], imageWidth=size[1])
+  upright = np.zeros([HEIGHT, WIDTH, 3], np.uint8)
+  upright[2:9, 2:10] = 255
+  exif = Image.Exif()
+  exif[0x0112] = 6
+  Image.fromarray(np.rot90(upright)).save(root / 'a.png', exif=exif)
+  (root / 'a.jpg').unlink()
+  image, label = _convert_one(root, tmp_path / 'out')['a']
+  np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(image))), upright)
+  np.testing.assert_array_equal(label, rectangle(2, 9, 2, 10))
+
+
 def test_class_names_give_the_order(tmp_path):
   root = _write(tmp_path / 'photos', 'a', _polygon('cat', 2, 2, 9, 8), _polygon('dog', 0, 0, 1, 1))
   label = _convert_one(root, tmp_path / 'out', '--class_names=floor,dog,bird,cat')['a'][1]
