@@ -18,7 +18,7 @@ from deeplab.core.cluster import cluster_server, replicas
 from deeplab.core.cluster.accumulation import GradientAccumulator
 from deeplab.core.cluster.clone_input import CloneInput
 from deeplab.core.cluster.early_stop import EarlyStopHook
-from deeplab.core.evaluation import evaluation, history, validation
+from deeplab.core.evaluation import evaluation, evaluator, history, validation
 from deeplab.core.images import colormap
 from deeplab.core.layers import layers
 from deeplab.core.run import checkpoint, checkpoint_fit, run_options, training_folder, training_hooks
@@ -340,31 +340,34 @@ def _validation_network(dataset, options):
     return evaluation.build(dataset, predict, options.crop_size)
 
 
-def _validator(cluster, model_options, descriptor, is_resumed):
-  """_Validator of the graph that trains, or None without --validation_split."""
-  if not FLAGS.validation_split:
-    return None
+def _validator(model_options, descriptor, shares_weights):
+  """_Validator of --validation_split.
+
+  Args:
+    model_options: common.ModelOptions of training.
+    descriptor: of the data set.
+    shares_weights: whether it validates with the variables of the default graph, which stand still meanwhile; else with a copy
+      from the checkpoint.
+  """
   dataset = _validation_dataset(model_options)
   # In float32 as in eval.py, whatever training computes in.
   options = model_options._replace(crop_size=dataset.crop_size, preprocessed_images_dtype=tf.float32)
   subject = evaluation.Subject(
       descriptor, FLAGS.validation_split, min(dataset.num_examples, FLAGS.validation_max_images or dataset.num_examples), options,
       {name: FLAGS[name].value for name in run_options.RESIZE_FLAGS}, dataset.crop_size, dataset.crop_size)
-  if not cluster.num_ps:
-    # The weights of training themselves, no copy of them.
+  if shares_weights:
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
       network = _validation_network(dataset, options)
 
   def measure(session, prefix, is_told):
-    if not cluster.num_ps:
+    if shares_weights:
       return validation.measure(session, network, subject, is_told)
-    # Those on the parameter servers move on meanwhile.
     with tf.Graph().as_default():
       copy = _validation_network(dataset, options)
       with checkpoint_fit.restored_session(prefix, common.session_config()) as own_session:
         return validation.measure(own_session, copy, subject, is_told)
 
-  return _Validator(validation.Record(FLAGS.train_logdir, subject, is_resumed), measure)
+  return _Validator(validation.Record(FLAGS.train_logdir, subject), measure)
 
 
 def _checkpoint_hook(progress, scaffold, stop_hook, validator):
@@ -389,11 +392,13 @@ def _checkpoint_hook(progress, scaffold, stop_hook, validator):
 
 
 def _early_stop_hook(cluster, work):
-  is_over = None
-  if cluster.is_chief:
-    def is_over():
-      return work.validator is not None and _is_exhausted(work.validator.record.history)
-  return EarlyStopHook(cluster, work.train_tensor, is_over)
+  watch = history.Watch(FLAGS.train_logdir)
+
+  def is_over():
+    past = work.validator.record.history if work.validator else watch.latest()
+    return past is not None and _is_exhausted(past)
+
+  return EarlyStopHook(cluster, work.train_tensor, is_over if cluster.is_chief else None)
 
 
 def _hooks(cluster, progress, saver):
@@ -465,9 +470,10 @@ def _fix_label_weights(descriptor):
                      f'{descriptor.num_classes} classes; give one for each class.')
 
 
-def _look_through_data(descriptor):
+def _look_through_data(descriptor, is_training):
   """Refuses records that cannot be trained on, as far as the first of them tell; the pipeline refuses any other when it comes."""
-  for split, max_images in ((FLAGS.train_split, None), (FLAGS.validation_split, FLAGS.validation_max_images)):
+  train_split = FLAGS.train_split if is_training else None
+  for split, max_images in ((train_split, None), (FLAGS.validation_split, FLAGS.validation_max_images)):
     if split and FLAGS.check_images:
       report = check_data.check(descriptor, FLAGS.dataset_dir, split,
                                 max_images=min(FLAGS.check_images, max_images or FLAGS.check_images))
@@ -513,6 +519,8 @@ def _start_run(prefix, model_options, descriptor):
     training_folder.check_optimizer_variables(prefix, tf.global_variables())
     training_folder.warn_of_changes(training_folder.changed_flags(FLAGS.train_logdir, lines))
   tf.gfile.MakeDirs(FLAGS.train_logdir)
+  if FLAGS.validation_split:
+    validation.prepare_folder(FLAGS.train_logdir, is_resumed=prefix is not None)
   run_options.write(FLAGS.train_logdir, common.run_flags(model_options), descriptor)
   training_folder.record_flags(FLAGS.train_logdir, lines, checkpoint.global_step(prefix) if prefix else 0)
   return train_utils.get_model_init_fn(FLAGS.train_logdir, FLAGS.tf_initial_checkpoint, FLAGS.initialize_last_layer,
@@ -576,6 +584,32 @@ def _run_in_cluster(cluster):
   return exit_code
 
 
+def _own_validator(cluster, model_options, descriptor):
+  """_Validator of a process that trains; None where it does not validate."""
+  if not (cluster.is_chief and FLAGS.validation_split and FLAGS.validation_job == 'chief'):
+    return None
+  # Variables on parameter servers move on meanwhile.
+  return _validator(model_options, descriptor, shares_weights=not cluster.num_ps)
+
+
+def _run_evaluator(cluster):
+  """Validates the checkpoints of a run until that ends; exit code of the program."""
+  train_flags.check()
+  descriptor = dataset_info.get_descriptor(FLAGS.dataset, FLAGS.dataset_dir)
+  model_options = _model_options({common.OUTPUT_TYPE: descriptor.num_classes})
+  model.check_options(model_options, FLAGS.quantize_delay_step)
+  _look_through_data(descriptor, is_training=False)
+  validator = _validator(model_options, descriptor, shares_weights=False)
+  logging.info('Validating the checkpoints in %s on split %s.', FLAGS.train_logdir, FLAGS.validation_split)
+  chief_watch = cluster_server.ChiefWatch(cluster, FLAGS.peer_timeout_secs)
+  evaluator.follow(validator.record, lambda prefix: validator.measure(None, prefix, lambda: False),
+                   FLAGS.validation_interval_steps, FLAGS.training_number_of_steps,
+                   lambda: _is_exhausted(validator.record.history), chief_watch.look)
+  logging.info('The run has ended, and so does its evaluator. The best checkpoint is in %s.',
+               os.path.join(FLAGS.train_logdir, validation.BEST_FOLDER))
+  return 0
+
+
 def _run_worker(cluster, target):
   """Trains on the TensorFlow server `target`; exit code of the program."""
   train_flags.check()
@@ -584,7 +618,7 @@ def _run_worker(cluster, target):
   model_options = _model_options({common.OUTPUT_TYPE: descriptor.num_classes})
   model.check_options(model_options, FLAGS.quantize_delay_step)
   if cluster.is_chief:
-    _look_through_data(descriptor)
+    _look_through_data(descriptor, is_training=True)
   prefix = _prepare_folder(model_options, descriptor, cluster.is_chief)
   logging.info('Training on the %s split of %s.', FLAGS.train_split, descriptor.name)
   devices = _devices()
@@ -600,13 +634,15 @@ def _run_worker(cluster, target):
                                                       accumulator)
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
       # Last, so that what is drawn at random in training is the same without it.
-      validator = _validator(cluster, model_options, descriptor, prefix is not None) if cluster.is_chief else None
+      validator = _own_validator(cluster, model_options, descriptor)
       work = _Work(train_tensor, summary_op, init_fn, [updates, accumulator, batches], validator)
       return _end(*_train(cluster, target, work))
 
 
 def main(unused_argv):
   cluster = train_flags.cluster()
+  if cluster.is_evaluator:
+    return _run_evaluator(cluster)
   return _run_in_cluster(cluster) if cluster.starts_servers else _run_worker(cluster, FLAGS.master)
 
 

@@ -57,6 +57,8 @@ flags.DEFINE_integer('validation_interval_steps', None, 'Steps between two valid
                      lower_bound=1)
 flags.DEFINE_integer('validation_max_images', None, 'Images that a validation sees, the first of the split; unset: all.',
                      lower_bound=1)
+flags.DEFINE_enum('validation_job', 'chief', ['chief', 'evaluator'], 'Who validates: this process (of a cluster, the chief), or '
+                  'another one, train.py --job_name=evaluator.')
 flags.DEFINE_integer('early_stopping_validations', None, 'End training after that many validations without a new best; unset: at '
                      'the last step.', lower_bound=1)
 
@@ -171,7 +173,7 @@ _IDLE = (
     _Idle(('xla',), lambda: not tf.config.list_physical_devices('GPU'), 'it is for GPUs, and there is none.'),
     _Idle(('recompute_grad',), lambda: FLAGS.model_variant.startswith('nas_'),
           'the paths that the NAS networks drop at random cannot be computed anew.', refused=True),
-    _Idle(('validation_interval_steps', 'validation_max_images', 'early_stopping_validations'),
+    _Idle(('validation_interval_steps', 'validation_max_images', 'early_stopping_validations', 'validation_job'),
           lambda: not FLAGS.validation_split, 'there is no --validation_split.', refused=True),
     _Idle(('backup_workers',), lambda: not FLAGS.sync_replicas, 'there is no --sync_replicas.', refused=True),
 )
@@ -215,6 +217,11 @@ def _check_clones():
 
 
 def _check_cluster():
+  if cluster().is_evaluator:
+    if not FLAGS.validation_split or FLAGS.validation_job != 'evaluator':
+      raise InputError('An evaluator (--job_name, or TF_CONFIG) needs --validation_split and --validation_job=evaluator, and so '
+                       'does the process that trains, which else validates itself; or run eval.py --checkpoint_dir=TRAIN_LOGDIR.')
+    return
   num_workers = cluster().num_workers
   if FLAGS.sync_replicas and num_workers == 1:
     raise InputError('--sync_replicas needs a cluster of two or more workers: --ps_hosts and --worker_hosts, or TF_CONFIG.')

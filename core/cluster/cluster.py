@@ -22,14 +22,13 @@ FLAG_NAMES = ('job_name', 'task', 'ps_hosts', 'worker_hosts', 'master', 'num_ps_
 _MASTER = 'master'
 _ADDRESS = re.compile(r'(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})')
 _MAX_PORT = 65535
-_NO_EVALUATOR = 'train.py does not evaluate: the evaluator of a cluster runs eval.py --checkpoint_dir=TRAIN_LOGDIR.'
 
 
 class Cluster(NamedTuple):
   """The processes of a training run; by default there is this one alone.
 
   Attributes:
-    job: what this process is, 'ps' or 'worker'.
+    job: what this process is: 'ps', 'worker', or 'evaluator', which is no part of the cluster and knows its workers alone.
     task: its index within the job.
     num_ps: number of parameter servers; 0: the variables are in this process.
     num_workers: number of workers.
@@ -48,6 +47,10 @@ class Cluster(NamedTuple):
   @property
   def is_ps(self):
     return self.job == PS
+
+  @property
+  def is_evaluator(self):
+    return self.job == EVALUATOR
 
   @property
   def is_chief(self):
@@ -105,6 +108,8 @@ def describe(given, tf_config=''):
   cluster = _from_tf_config(tf_config)
   if cluster is None:
     return _from_flags(given)
+  if cluster.is_evaluator and given.get('job_name', EVALUATOR) == EVALUATOR:
+    return cluster
   expected = {'job_name': cluster.job, 'task': cluster.task, 'ps_hosts': cluster.ps_hosts, 'worker_hosts': cluster.worker_hosts,
               'master': cluster.master, 'num_ps_tasks': cluster.num_ps, 'num_replicas': cluster.num_workers}
   for name, value in _normal(given).items():
@@ -130,7 +135,8 @@ def _text(value):
 
 def _from_flags(given):
   if given.get('job_name') == EVALUATOR:
-    raise InputError(_NO_EVALUATOR)
+    return _checked_evaluator('--job_name=evaluator', given.get('task', 0), given.get('ps_hosts'),
+                              tuple(given.get('worker_hosts', ())))
   if given.get('job_name') == CHIEF and given.get('task', 0):
     raise InputError(f'--job_name=chief is worker 0; it goes with no --task={given["task"]}.')
   flags = _normal(given)
@@ -194,15 +200,23 @@ def _from_jobs(hosts, job, task):
   unknown = sorted({*hosts, job}.difference(JOBS, [_MASTER]))
   if unknown:
     raise InputError(f'TF_CONFIG names the job {unknown[0]!r}; choose from: {", ".join((*JOBS, _MASTER))}.')
-  if job == EVALUATOR:
-    raise InputError(_NO_EVALUATOR)
   chiefs = hosts.get(CHIEF, ()) + hosts.get(_MASTER, ())
   if len(chiefs) > 1:
     raise InputError(f'TF_CONFIG names {len(chiefs)} chiefs: {_text(chiefs)}; there is one.')
+  if job == EVALUATOR:
+    return _checked_evaluator('TF_CONFIG', task, hosts.get(PS), chiefs + hosts.get(WORKER, ()))
   members = {CHIEF: chiefs, _MASTER: chiefs}.get(job, hosts.get(job, ()))
   _check_task('TF_CONFIG', job, task, members)
   index = task + len(chiefs) if job == WORKER else task
   return _checked('TF_CONFIG', PS if job == PS else WORKER, index, hosts.get(PS, ()), chiefs + hosts.get(WORKER, ()))
+
+
+def _checked_evaluator(source, task, ps_hosts, worker_hosts):
+  if task:
+    raise InputError(f'{source}: this process is evaluator {task}; there is one, 0.')
+  # A worker that trains alone has no server, and so no address.
+  worker_hosts = worker_hosts if ps_hosts else ()
+  return Cluster(EVALUATOR, num_workers=max(len(worker_hosts), 1), worker_hosts=worker_hosts)
 
 
 def _checked(source, job, task, ps_hosts, worker_hosts):

@@ -145,6 +145,21 @@ class _Silence:
     return silent
 
 
+class ChiefWatch:
+  """Tells a process that follows a run when the chief has been silent for a time limit, if its address is known."""
+
+  def __init__(self, cluster, limit_secs):
+    self._limit_secs = limit_secs
+    self._silence = _Silence(cluster.worker_hosts[:1])
+    self._address = cluster.worker_hosts[0] if cluster.worker_hosts else None
+
+  def look(self):
+    """Raises InputError where the chief has been silent for too long."""
+    if self._address and self._silence.measure([0])[0] > self._limit_secs:
+      raise InputError(f'The chief has not answered at {self._address} for {self._limit_secs} seconds (--peer_timeout_secs), and '
+                       'training is not finished.')
+
+
 class PeerWatch:
   """Ends a worker when processes that it needs have not answered for a time limit; a context manager.
 

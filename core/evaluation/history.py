@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from typing import NamedTuple
 
 from deeplab.core.base import files
@@ -10,6 +11,8 @@ from deeplab.core.base.tf_compat import tf
 
 FOLDER = 'validation'
 FILE_NAME = 'history.json'
+# Between two looks at a file that another process writes.
+_LOOK_SECS = 5.0
 
 
 class Validation(NamedTuple):
@@ -88,3 +91,26 @@ def write(train_logdir, history):
   head = ''.join(f' {json.dumps(name)}: {json.dumps(value)},\n' for name, value in history._asdict().items()
                  if name != 'validations')
   files.replace_file(os.path.join(folder(train_logdir), FILE_NAME), f'{{\n{head} "validations": [\n{rows}\n ]\n}}\n')
+
+
+def remove(train_logdir):
+  """Removes the file, if there is one."""
+  path = os.path.join(folder(train_logdir), FILE_NAME)
+  if tf.io.gfile.exists(path):
+    tf.io.gfile.remove(path)
+
+
+class Watch:
+  """The history that another process writes."""
+
+  def __init__(self, train_logdir):
+    self._train_logdir = train_logdir
+    self._next_look = 0.0
+    self._history = None
+
+  def latest(self):
+    """History, or None; a few seconds old at most."""
+    if time.monotonic() >= self._next_look:
+      self._history = read(self._train_logdir)
+      self._next_look = time.monotonic() + _LOOK_SECS
+    return self._history

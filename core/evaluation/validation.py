@@ -25,6 +25,26 @@ _PROGRESS_SECS = 10
 _NONE_KEPT = (-1, -1.0)
 
 
+def prepare_folder(train_logdir, is_resumed):
+  """Looks for what an earlier run has left, before a run begins.
+
+  Args:
+    train_logdir: the training folder.
+    is_resumed: whether the run goes on from a checkpoint of the folder.
+
+  Raises:
+    InputError: a best checkpoint is there of a run whose other ones are gone.
+  """
+  if is_resumed:
+    return
+  best_folder = os.path.join(train_logdir, BEST_FOLDER)
+  files.recover_folder(best_folder)
+  if tf.io.gfile.isdir(best_folder):
+    raise InputError(f'--train_logdir={train_logdir} holds no checkpoint to go on from, but {best_folder} of an earlier run. '
+                     'Move that away, or name another --train_logdir.')
+  history_lib.remove(train_logdir)
+
+
 class Measured(NamedTuple):
   """What a network makes of a split.
 
@@ -82,16 +102,15 @@ class Record:
   What cannot be written, on a full disk, is told and left out; training goes on.
   """
 
-  def __init__(self, train_logdir, subject, is_resumed):
+  def __init__(self, train_logdir, subject):
     """Reads what there is.
 
     Args:
       train_logdir: the training folder, which exists.
       subject: evaluation.Subject.
-      is_resumed: whether the run goes on from a checkpoint of the folder.
 
     Raises:
-      InputError: the history is damaged, or a best checkpoint is there of a run whose other ones are gone.
+      InputError: the history is damaged.
     """
     self.train_logdir = train_logdir
     self._subject = subject
@@ -100,9 +119,6 @@ class Record:
     self._writer = None
     files.make_folder(self._folder, 'train_logdir')
     files.recover_folder(self._best_folder)
-    if not is_resumed and tf.io.gfile.isdir(self._best_folder):
-      raise InputError(f'--train_logdir={train_logdir} holds no checkpoint to go on from, but {self._best_folder} of an earlier '
-                       'run. Move that away, or name another --train_logdir.')
     self.history = history_lib.History(subject.split, subject.num_images, subject.descriptor.class_names, [])
     stored = history_lib.read(train_logdir)
     if stored and (stored.split, stored.num_images) == (subject.split, subject.num_images):
@@ -128,7 +144,20 @@ class Record:
     """Step of the latest validation, 0 before any."""
     return self.history.validations[-1].step if self.history.validations else 0
 
-  def add(self, prefix, step, measured, seconds):
+  def is_due(self, step, interval_steps, last_step):
+    """Whether the weights of a step are to be validated.
+
+    Args:
+      step: global step.
+      interval_steps: steps between two validations, or None for one at each checkpoint.
+      last_step: global step at which training ends; it is validated in any case.
+    """
+    # Untrained weights tell nothing; those of a run that goes on may have been validated before it ended.
+    if step == 0 or step <= self.last_step:
+      return False
+    return not interval_steps or step >= last_step or step // interval_steps > self.last_step // interval_steps
+
+  def add(self, prefix, step, measured, seconds, copy=None):
     """Keeps a validation.
 
     Args:
@@ -136,10 +165,11 @@ class Record:
       step: their global step.
       measured: Measured.
       seconds: how long it took.
+      copy: prefix of a copy of the checkpoint, where that itself may be gone by now; or None.
     """
     found = metrics.from_confusion_matrix(measured.confusion)
     best = self._best_before(step)
-    self._keep_if_best(prefix, step, found, measured)
+    self._keep_if_best(prefix, step, found, measured, copy)
     validation = history_lib.Validation(
         step=step, miou=found.mean_iou, miou_of_labelled_classes=found.mean_iou_of_labelled, pixel_accuracy=found.pixel_accuracy,
         frequency_weighted_iou=found.frequency_weighted_iou, loss=measured.loss, seconds=round(seconds, 3),
@@ -154,9 +184,9 @@ class Record:
     kept_step, kept_miou = self._kept
     return max([_NONE_KEPT[1] if kept_step == step else kept_miou, *(earlier.miou for earlier in self.history.validations)])
 
-  def _keep_if_best(self, prefix, step, found, measured):
+  def _keep_if_best(self, prefix, step, found, measured, copy):
     if found.mean_iou > self._kept[1] and self._write('the best checkpoint', lambda: best_checkpoint.replace(
-        prefix, self._best_folder, lambda folder: self._write_metrics(folder, prefix, step, found, measured))):
+        copy or prefix, self._best_folder, lambda folder: self._write_metrics(folder, prefix, step, found, measured))):
       self._kept = step, found.mean_iou
 
   def _write_metrics(self, folder, prefix, step, found, measured):
@@ -207,15 +237,8 @@ class ValidationListener(tf.train.CheckpointSaverListener):
     if not self._has_begun:
       self._record.forget_after(step)
       self._has_begun = True
-    if not self._is_told() and self._is_due(step):
+    if not self._is_told() and self._record.is_due(step, self._interval_steps, self._last_step):
       self._validate(session, step)
-
-  def _is_due(self, step):
-    # Untrained weights tell nothing; those of a run that goes on may have been validated before it ended.
-    if step == 0 or step <= self._record.last_step:
-      return False
-    interval = self._interval_steps
-    return not interval or step >= self._last_step or step // interval > self._record.last_step // interval
 
   def _validate(self, session, step):
     start = time.monotonic()

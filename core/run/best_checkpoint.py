@@ -35,7 +35,7 @@ def keep_if_best(prefix, mean_iou, step, folder):
     logging.info('mIoU %.4f is not above the best, %.4f of %s.', mean_iou, best['miou'], best['checkpoint'])
     return False
   tf.io.gfile.makedirs(folder)
-  name = _copy(prefix, folder)
+  name = copy(prefix, folder)
   files.replace_file(os.path.join(folder, _RECORD), json.dumps({'checkpoint': name, 'miou': mean_iou, 'step': step}) + '\n')
   if best and best['checkpoint'] != name:
     for path in tf.io.gfile.glob(os.path.join(folder, best['checkpoint'] + '.*')):
@@ -57,7 +57,7 @@ def replace(prefix, folder, write_metrics):
   """
   new = files.prepare_folder(folder)
   try:
-    _copy(prefix, new)
+    copy(prefix, new)
     write_metrics(new)
     files.replace_folder(folder)
   except Exception:
@@ -65,7 +65,7 @@ def replace(prefix, folder, write_metrics):
     raise
 
 
-def _copy(prefix, folder):
+def copy(prefix, folder):
   """Copies the files of a checkpoint and the options of its run to a folder, then names it there; returns its name."""
   name = os.path.basename(prefix)
   for source in [*tf.io.gfile.glob(prefix + '.*'), os.path.join(os.path.dirname(prefix), run_options.FILE_NAME)]:

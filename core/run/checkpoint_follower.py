@@ -36,7 +36,7 @@ def follow(path, interval_secs, max_rounds, max_rounds_flag):
     return
   previous, num_rounds = None, 0
   while True:
-    previous = _wait_for_newer(path, previous)
+    previous = wait_for_newer(path, 'checkpoint_dir', previous)
     start = time.monotonic()
     yield previous
     num_rounds += 1
@@ -72,15 +72,24 @@ def _may_grow(path):
   return not tf.io.gfile.glob(os.path.join(os.path.dirname(path), '*.index')) and not tf.io.gfile.exists(path)
 
 
-def _wait_for_newer(path, previous):
+def wait_for_newer(path, flag_name, previous, look=lambda: None):
+  """Prefix of the newest checkpoint, as soon as that is another one than `previous`.
+
+  Args:
+    path: folder of a training run.
+    flag_name: flag that holds it, for messages.
+    previous: prefix of a checkpoint, or None.
+    look: function that is called every second and may raise what ends the waiting.
+  """
   told = None
   while True:
     try:
-      prefix = checkpoint.resolve_checkpoint(path, 'checkpoint_dir')
+      prefix = checkpoint.resolve_checkpoint(path, flag_name)
       if prefix != previous:
         return prefix
     except InputError as error:
       if str(error) != told:
         told = str(error)
         logging.info('%s Looking again every second until there is one; Ctrl-C ends this.', told)
+    look()
     time.sleep(_POLL_SECS)

@@ -324,3 +324,37 @@ def test_early_stopping(records, tmp_path):
   code, log = _train(records, folder, *flags, '--early_stopping_validations=3')
   assert code == 0 and 'Finished at step 8 of 20' in log
   assert [kept.step for kept in history.read(str(folder)).validations] == [2, 4, 6, 8]
+
+
+# Another process validates.
+
+
+def test_evaluator_of_a_run_that_has_ended(records, run, tmp_path):
+  flags = ('--validation_split=val', '--validation_job=evaluator')
+  code, log = _train(records, tmp_path / 'train', *flags)
+  assert code == 0 and 'validation at step' not in log
+  code, log = _train(records, tmp_path / 'train', *flags, '--job_name=evaluator')
+  assert code == 0 and 'validation at step 5: ' in log and 'The run has ended, and so does its evaluator.' in log
+  expected, (found,) = history.read(str(run[0])).validations[-1], history.read(str(tmp_path / 'train')).validations
+  assert (found.step, found.miou, found.class_iou) == (expected.step, expected.miou, expected.class_iou)
+  assert _json(tmp_path / 'train' / 'best' / 'metrics.json')['checkpoint'] == str(tmp_path / 'train' / 'model.ckpt-5')
+  assert sorted(path.name for path in (tmp_path / 'train' / 'validation').iterdir() if 'events' not in path.name) == [
+      'confusion_matrix.png', 'history.json', 'metrics.csv', 'metrics.json']
+
+
+def test_evaluator_follows_a_run_and_ends_it(records, tmp_path):
+  folder = tmp_path / 'train'
+  command = ('--validation_split=val', '--validation_job=evaluator', '--validation_interval_steps=20', '--base_learning_rate=0',
+             '--early_stopping_validations=2', '--training_number_of_steps=1000000')
+  evaluator = tiny_run.start_process(*tiny_run.FLAGS, f'--dataset_dir={records}', f'--train_logdir={folder}', *command,
+                                     '--job_name=evaluator')
+  try:
+    code, log = _train(records, folder, *command)
+    output, _ = evaluator.communicate(timeout=300)
+  finally:
+    evaluator.kill()
+  assert code == 0 and 'the last 2 validations brought no new best' in log, log
+  assert evaluator.returncode == 0 and 'The run has ended, and so does its evaluator.' in output, output
+  stored = history.read(str(folder))
+  assert len(stored.validations) == 3 and stored.best == stored.validations[0]
+  assert checkpoint.global_step(checkpoint.resolve_checkpoint(str(folder / 'best'), 'checkpoint_dir')) == stored.best.step

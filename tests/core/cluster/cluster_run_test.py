@@ -242,6 +242,16 @@ def test_a_peer_that_never_comes_up_is_named(make_cluster, tmp_path):
   assert 'No worker has answered for 3 seconds' in cluster.log(_PS)
 
 
+def test_evaluator_tells_of_a_silent_chief():
+  ps, chief = _free_addresses(2)
+  description = cluster_lib.describe({'job_name': 'evaluator', 'ps_hosts': [ps], 'worker_hosts': [chief]})
+  with pytest.raises(InputError, match=f'The chief has not answered at {chief} for 0 seconds'):
+    cluster_server.ChiefWatch(description, 0).look()
+  with socket.create_server(('127.0.0.1', int(chief.rpartition(':')[2]))):
+    cluster_server.ChiefWatch(description, 0).look()
+  cluster_server.ChiefWatch(cluster_lib.describe({'job_name': 'evaluator'}), 0).look()
+
+
 def test_a_port_in_use_is_named():
   with socket.socket() as used:
     used.bind(('127.0.0.1', 0))

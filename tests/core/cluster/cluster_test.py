@@ -71,7 +71,7 @@ def test_tf_config(config, expected):
     ({'ps_hosts': ['a'], 'worker_hosts': ['c:1'], 'job_name': 'ps'}, "'a' is no address"),
     ({'ps_hosts': ['a:70000'], 'worker_hosts': ['c:1'], 'job_name': 'ps'}, "'a:70000' is no address"),
     ({'job_name': 'ps'}, '--job_name=ps needs --ps_hosts'),
-    ({'job_name': 'evaluator'}, 'runs eval.py'),
+    ({'job_name': 'evaluator', 'task': 1}, 'this process is evaluator 1; there is one, 0'),
     ({'num_ps_tasks': 1}, '--num_ps_tasks=1 needs --master'),
     ({'num_replicas': 2}, '--num_replicas=2 needs --num_ps_tasks'),
     ({'master': 'grpc://x:1', 'num_ps_tasks': 1, 'num_replicas': 2, 'task': 2}, '--task=2: with --num_replicas=2 it is at most'),
@@ -88,7 +88,7 @@ def test_wrong_flags_are_refused(given, message):
     (_tf_config('chief', 0, chief=['c:1'], worker=['c:1'], ps=['a:1']), 'c:1 stands for several processes'),
     (_tf_config('chief', 0, chief=['c:1'], master=['d:1'], ps=['a:1']), '2 chiefs'),
     (_tf_config('chief', 0, chief=['c:1'], worker=['d:1']), '2 workers need a parameter server'),
-    (_tf_config('evaluator', 0, chief=['c:1']), 'runs eval.py'),
+    (_tf_config('evaluator', 1, chief=['c:1']), 'this process is evaluator 1; there is one, 0'),
     (_tf_config('chieff', 0, chief=['c:1']), "names the job 'chieff'"),
     (_tf_config('chief', 0, chief='c:1'), "'c:1' is no list of addresses"),
     ('{"cluster": {"chief": ["c:1"]}}', 'should be JSON such as'), ('{cluster', 'should be JSON such as'),
@@ -98,6 +98,16 @@ def test_wrong_flags_are_refused(given, message):
 def test_wrong_tf_config_is_refused(config, message):
   with pytest.raises(InputError, match=message):
     cluster.describe({}, config)
+
+
+def test_evaluator_is_no_part_of_the_cluster():
+  config = _tf_config('evaluator', 0, chief=['c:1'], worker=['d:1'], ps=['a:1'])
+  found = cluster.describe({}, config)
+  assert found == cluster.describe({'job_name': 'evaluator', 'ps_hosts': ['a:1'], 'worker_hosts': ['c:1', 'd:1']})
+  assert found.is_evaluator and not found.starts_servers and not found.is_chief and found.worker_hosts[0] == 'c:1'
+  # A process that trains alone answers at no address.
+  assert cluster.describe({}, _tf_config('evaluator', 0, chief=['c:1'])).worker_hosts == ()
+  assert cluster.describe({'job_name': 'evaluator'}).is_evaluator
 
 
 @pytest.mark.parametrize('given, message', [

@@ -25,11 +25,11 @@ def _save(folder, step):
     return tf.train.Saver().save(session, str(folder / 'model.ckpt'), global_step=step)
 
 
-def _record(folder, is_resumed=True, num_images=2):
+def _record(folder, num_images=2):
   descriptor = dataset_info.describe('shapes', 2, class_names=['none', 'disc'])
   options = common.ModelOptions({common.OUTPUT_TYPE: 2}, [65, 65], None, 16)
   subject = evaluation.Subject(descriptor, 'val', num_images, options, {}, [65, 65], [65, 65])
-  return validation.Record(str(folder), subject, is_resumed)
+  return validation.Record(str(folder), subject)
 
 
 def _measured(right):
