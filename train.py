@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from absl import flags, logging
 
 from deeplab import common, data_generator, model, train_flags, train_utils
+from deeplab.core.base import errors
 from deeplab.core.base.errors import InputError
+from deeplab.core.base.stop_signal import end_process
 from deeplab.core.base.tf_compat import tf
-from deeplab.core.cluster import cluster_server, replicas
+from deeplab.core.cluster import cluster_server, peers, replicas, stop_request
 from deeplab.core.cluster.accumulation import GradientAccumulator
 from deeplab.core.cluster.clone_input import CloneInput
 from deeplab.core.cluster.early_stop import EarlyStopHook
@@ -312,12 +314,14 @@ class _Work(NamedTuple):
     train_tensor, summary_op: as _train_deeplab_model gives them.
     init_fn: function that initialises the variables, or None.
     hooks: those that belong to the graph.
+    interrupt: function that lets a step wait for no other worker.
     validator: _Validator, or None.
   """
   train_tensor: Any
   summary_op: Any
   init_fn: Callable | None
   hooks: list
+  interrupt: Callable
   validator: _Validator | None
 
 
@@ -378,7 +382,7 @@ def _checkpoint_hook(progress, scaffold, stop_hook, validator):
 
   def is_told():
     # After the last one that counts, others may have made further steps, which are saved at the end.
-    return bool(stop_hook.signal_number) or _is_exhausted(validator.record.history)
+    return bool(stop_hook.signal_number) or hook.is_urgent or _is_exhausted(validator.record.history)
 
   def leave_out(seconds, steps):
     progress.leave_out(seconds, steps)
@@ -401,7 +405,7 @@ def _early_stop_hook(cluster, work):
   return EarlyStopHook(cluster, work.train_tensor, is_over if cluster.is_chief else None)
 
 
-def _hooks(cluster, progress, saver):
+def _hooks(cluster, progress, saver, stop_hook):
   """(hooks of every worker, hooks of the chief)."""
   hooks = [tf.train.StopAtStepHook(last_step=FLAGS.training_number_of_steps), progress]
   if not FLAGS.sync_replicas:
@@ -409,6 +413,9 @@ def _hooks(cluster, progress, saver):
     hooks.append(tf.train.GlobalStepWaiterHook(first_step))
   if FLAGS.profile_logdir:
     hooks.append(tf.train.ProfilerHook(save_steps=_PROFILE_STEPS, output_dir=FLAGS.profile_logdir))
+  if cluster.starts_servers:
+    hooks.append(stop_request.StopRequestHook(cluster, stop_hook, FLAGS.termination_grace_secs,
+                                              saver.save_now if cluster.is_chief else None))
   return hooks, [saver]
 
 
@@ -446,15 +453,29 @@ def _train(cluster, target, work):
   progress = training_hooks.ProgressHook(work.train_tensor, tf.get_collection(_LEARNING_RATE)[0],
                                          FLAGS.train_batch_size * FLAGS.accumulate_steps, FLAGS.training_number_of_steps,
                                          FLAGS.log_steps)
-  stop_hook = training_hooks.StopOnSignalHook()
-  hooks, chief_only_hooks = _hooks(cluster, progress, _checkpoint_hook(progress, scaffold, stop_hook, work.validator))
+  react = peers.end_in_time(cluster, FLAGS.termination_grace_secs, work.interrupt, _tell_saved) if cluster.num_ps else None
+  stop_hook = training_hooks.StopOnSignalHook(react)
+  hooks, chief_only_hooks = _hooks(cluster, progress, _checkpoint_hook(progress, scaffold, stop_hook, work.validator), stop_hook)
   early_stop = [_early_stop_hook(cluster, work)] if FLAGS.early_stopping_validations else []
-  with stop_hook, _open_session(cluster, target, scaffold, [*hooks, *work.hooks, *early_stop, stop_hook],
-                                chief_only_hooks) as session:
-    # A run that has ended is not trained one step further.
-    while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
-      session.run(work.train_tensor)
+  try:
+    with stop_hook, _open_session(cluster, target, scaffold, [*hooks, *work.hooks, *early_stop, stop_hook],
+                                  chief_only_hooks) as session:
+      # A run that has ended is not trained one step further.
+      while progress.global_step < FLAGS.training_number_of_steps and not session.should_stop():
+        session.run(work.train_tensor)
+  except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+    if not stop_hook.signal_number:
+      raise
+    end_process(128 + stop_hook.signal_number, f'A parameter server has ended: {errors.explain(error)}. {_tell_saved()}')
   return _Outcome(progress.global_step, stop_hook.signal_number, any(hook.has_stopped for hook in early_stop))
+
+
+def _tell_saved():
+  """A sentence about what a stop leaves."""
+  step = _saved_step()
+  if step is None:
+    return f'There is no checkpoint in {FLAGS.train_logdir}: all is lost.'
+  return f'The newest checkpoint in {FLAGS.train_logdir} is of step {step}; later steps are lost.'
 
 
 def _fix_label_weights(descriptor):
@@ -557,28 +578,36 @@ def _end(last_step, signal_number, is_early):
                    f'{FLAGS.training_number_of_steps}.')
 
 
+def _saved_step():
+  """Global step of the newest checkpoint in the training folder, or None."""
+  try:
+    prefix = tf.train.latest_checkpoint(FLAGS.train_logdir)
+    return checkpoint.global_step(prefix) if prefix else None
+  except (ValueError, tf.errors.OpError):  # What a crash has left; or it is being written.
+    return None
+
+
 def _is_finished():
   """Whether the training folder holds the last step, or says that training ended before."""
   try:
     stored = history.read(FLAGS.train_logdir) if FLAGS.early_stopping_validations else None
-    if stored and stored.split == FLAGS.validation_split and _is_exhausted(stored):
-      return True
-    prefix = tf.train.latest_checkpoint(FLAGS.train_logdir)
-    return bool(prefix) and (checkpoint.global_step(prefix) or 0) >= FLAGS.training_number_of_steps
-  except (ValueError, tf.errors.OpError):  # What a crash has left; or it is being written.
-    return False
+  except (ValueError, tf.errors.OpError):  # As above.
+    stored = None
+  if stored and stored.split == FLAGS.validation_split and _is_exhausted(stored):
+    return True
+  return (_saved_step() or 0) >= FLAGS.training_number_of_steps
 
 
 def _run_in_cluster(cluster):
   """Starts the server of this process and lives as its job demands; exit code of the program."""
   server = cluster_server.start(cluster, common.session_config())
   if cluster.is_ps:
-    cluster_server.serve_variables(cluster, server, FLAGS.peer_timeout_secs, _is_finished)
-    return 0
+    signal_number = cluster_server.serve_variables(cluster, server, FLAGS.peer_timeout_secs, FLAGS.termination_grace_secs,
+                                                   _is_finished)
+    return 128 + signal_number if signal_number else 0
   needed_workers = cluster.num_workers - FLAGS.backup_workers if FLAGS.sync_replicas else 1
-  with cluster_server.PeerWatch(cluster, FLAGS.peer_timeout_secs, _is_finished, needed_workers):
-    # One that was killed at the very end finds nothing to do when it is started again.
-    exit_code = 0 if _is_finished() else _run_worker(cluster, server.target)
+  with peers.PeerWatch(cluster, FLAGS.peer_timeout_secs, _is_finished, needed_workers):
+    exit_code = _run_to_the_end(cluster, server.target)
     if not exit_code:
       cluster_server.report_finished(cluster, server)
   return exit_code
@@ -601,12 +630,25 @@ def _run_evaluator(cluster):
   _look_through_data(descriptor, is_training=False)
   validator = _validator(model_options, descriptor, shares_weights=False)
   logging.info('Validating the checkpoints in %s on split %s.', FLAGS.train_logdir, FLAGS.validation_split)
-  chief_watch = cluster_server.ChiefWatch(cluster, FLAGS.peer_timeout_secs)
+  chief_watch = peers.ChiefWatch(cluster, FLAGS.peer_timeout_secs)
   evaluator.follow(validator.record, lambda prefix: validator.measure(None, prefix, lambda: False),
                    FLAGS.validation_interval_steps, FLAGS.training_number_of_steps,
                    lambda: _is_exhausted(validator.record.history), chief_watch.look)
   logging.info('The run has ended, and so does its evaluator. The best checkpoint is in %s.',
                os.path.join(FLAGS.train_logdir, validation.BEST_FOLDER))
+  return 0
+
+
+def _run_to_the_end(cluster, target):
+  """Trains until nothing is left to do; exit code of the program."""
+  # One that was killed at the very end finds nothing to do when it is started again.
+  while not _is_finished():
+    try:
+      return _run_worker(cluster, target)
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+      # Where the session ends; before that it recovers by itself.
+      logging.warning('A parameter server died before the last step was saved (%s): once more from the newest checkpoint.',
+                      errors.explain(error))
   return 0
 
 
@@ -635,7 +677,7 @@ def _run_worker(cluster, target):
       init_fn = _start_run(prefix, model_options, descriptor) if cluster.is_chief else None
       # Last, so that what is drawn at random in training is the same without it.
       validator = _own_validator(cluster, model_options, descriptor)
-      work = _Work(train_tensor, summary_op, init_fn, [updates, accumulator, batches], validator)
+      work = _Work(train_tensor, summary_op, init_fn, [updates, accumulator, batches], updates.interrupt, validator)
       return _end(*_train(cluster, target, work))
 
 

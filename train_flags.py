@@ -38,6 +38,8 @@ flags.DEFINE_integer('backup_workers', 0, 'Number of workers, the slowest of eac
                      lower_bound=0)
 flags.DEFINE_integer('peer_timeout_secs', 600, 'Seconds after which a process of the cluster that does not answer is given up.',
                      lower_bound=1)
+flags.DEFINE_integer('termination_grace_secs', 25, 'Seconds from SIGTERM to the end of a process of a cluster, within which the '
+                     'chief saves; less than what the cluster manager gives.', lower_bound=1)
 
 # Output.
 flags.DEFINE_string('train_logdir', None, 'Folder of checkpoints and summaries.')

@@ -5,7 +5,12 @@ Both kinds are hooks of the training session, because the second has work to do 
 
 import threading
 
+from absl import logging
+
 from deeplab.core.base.tf_compat import tf
+
+# Before any; gradients of it are never used.
+_PAST_STEP = -1
 
 
 class AsynchronousUpdates(tf.train.SessionRunHook):
@@ -40,6 +45,9 @@ class AsynchronousUpdates(tf.train.SessionRunHook):
     with tf.control_dependencies([counted]):
       return optimizer.apply_gradients(grads_and_vars)
 
+  def interrupt(self):
+    """Lets this worker wait for no other: it never does."""
+
 
 class SynchronousUpdates(tf.train.SessionRunHook):
   """One update per step, from the mean of the gradients of the workers (arXiv:1604.00981).
@@ -61,6 +69,7 @@ class SynchronousUpdates(tf.train.SessionRunHook):
     self._num_gradients = cluster.num_workers - num_backup_workers
     self._is_chief = self.moves_averages = cluster.is_chief
     self._is_resumed = is_resumed
+    self._session = None
 
   def apply(self, optimizer, grads_and_vars):
     """Op that hands the gradients over and waits for the update, in the default graph; arguments as above."""
@@ -71,10 +80,25 @@ class SynchronousUpdates(tf.train.SessionRunHook):
     # The scaffold has the same; TensorFlow would complain at the end that nobody used this one.
     self._optimizer.ready_for_local_init_op.mark_used()
     self._init_op = self._optimizer.chief_init_op if self._is_chief else self._optimizer.local_step_init_op
-    self._update_op, = self._optimizer.get_chief_queue_runner().enqueue_ops
+    runner = self._optimizer.get_chief_queue_runner()
+    self._update_op, = runner.enqueue_ops
     self._release_op = self._optimizer.get_init_tokens_op(self._num_workers)
+    self._interrupt_op = runner.queue.enqueue_many([tf.fill([self._num_workers], tf.constant(_PAST_STEP, tf.int64))])
+
+  def interrupt(self):
+    """Lets this worker, from another thread, wait no more for an update that others will not complete.
+
+    The tokens are of a step that has passed: another worker that takes one computes a gradient in vain, which no update gets.
+    """
+    if self._session is None:
+      return
+    try:
+      self._session.run(self._interrupt_op)
+    except (RuntimeError, tf.errors.OpError):  # The session has ended, or its parameter server.
+      logging.info('No worker is released: the session has ended.')
 
   def after_create_session(self, session, coord):
+    self._session = session
     session.run(self._init_op)
     if not self._is_chief:
       return

@@ -16,8 +16,8 @@ _WITHOUT_EFFECT_ON_TRAINING = frozenset([
     'train_logdir', 'log_steps', 'save_interval_secs', 'save_summaries_secs', 'save_summaries_images',
     'save_summaries_histograms', 'profile_logdir', 'max_checkpoints_to_keep', 'keep_checkpoint_every_n_hours',
     'gpu_memory_growth', 'job_name', 'task', 'ps_hosts', 'master', 'peer_timeout_secs',
-    'validation_split', 'validation_interval_steps', 'validation_max_images', 'early_stopping_validations',
-    'validation_job'])
+    'termination_grace_secs', 'validation_split', 'validation_interval_steps', 'validation_max_images',
+    'early_stopping_validations', 'validation_job'])
 
 
 def changed_flags(folder, lines):

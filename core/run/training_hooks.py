@@ -1,11 +1,11 @@
 """What happens around the steps of a training session: progress lines, checkpoints, an end on Ctrl-C."""
 
-import signal
 import time
 
 from absl import logging
 
 from deeplab.core.base.errors import InputError
+from deeplab.core.base.stop_signal import StopSignal
 from deeplab.core.base.tf_compat import tf
 
 
@@ -73,29 +73,21 @@ class ProgressHook(tf.train.SessionRunHook):
     self._logged_step, self._logged_time, self._runs = self.global_step, now, 0
 
 
-class StopOnSignalHook(tf.train.SessionRunHook):
+class StopOnSignalHook(StopSignal, tf.train.SessionRunHook):
   """Lets Ctrl-C and SIGTERM end training after the step that runs, with a checkpoint; a second one ends the process at once.
 
-  It is a context manager, around which the signals have their usual meaning. Its attribute `signal_number` is None until one has
-  come.
+  A StopSignal; its further attribute `is_training` says whether the session has begun a step.
   """
 
-  _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+  is_training = False
 
-  def __enter__(self):
-    self.signal_number = None
-    self._usual_handlers = {number: signal.signal(number, self._note) for number in self._SIGNALS}
-    return self
+  def after_create_session(self, session, coord):
+    self.is_training = False
+    if self.signal_number:
+      coord.request_stop()
 
-  def __exit__(self, *unused_exception):
-    for number, handler in self._usual_handlers.items():
-      signal.signal(number, handler)
-
-  def _note(self, number, unused_frame):
-    self.signal_number = number
-    logging.warning('%s: ending after this step with a checkpoint; once more ends at once.', signal.Signals(number).name)
-    for caught in self._SIGNALS:
-      signal.signal(caught, signal.SIG_DFL)
+  def before_run(self, run_context):
+    self.is_training = True
 
   def after_run(self, run_context, run_values):
     if self.signal_number:
@@ -153,10 +145,20 @@ class CheckpointHook(tf.train.CheckpointSaverHook):
     """
     super().__init__(folder, save_secs=save_secs, scaffold=scaffold, listeners=listeners)
     self._timer = _SaveTimer(save_secs, save_steps)
+    self.is_urgent = False
 
   def leave_out(self, seconds):
     """Lets time pass that is not training; the next checkpoint comes so much later."""
     self._timer.leave_out(seconds)
+
+  def save_now(self, session):
+    """Saves the present step, unless that is saved; listeners find `is_urgent` true."""
+    step = session.run(self._global_step_tensor)
+    if step != self._timer.last_triggered_step():
+      self._timer.update_last_triggered_step(step)
+      self.is_urgent = True
+      self._save(session, step)
+      self.is_urgent = False
 
 
 class FiniteWeightsListener(tf.train.CheckpointSaverListener):
