@@ -131,13 +131,12 @@ def read_description(path):
   Raises:
     ValueError: the file is no JSON object, or a field is missing, unknown or wrong.
   """
-  if not tf.io.gfile.exists(path):
-    return None
   try:
-    with tf.io.gfile.GFile(path, 'rb') as json_file:
-      fields = json.loads(json_file.read())
+    fields = files.read_json(path)
   except ValueError as error:
     raise InputError(f'{path} is not JSON: {error}') from error
+  if fields is None:
+    return None
   problem = None if isinstance(fields, dict) else 'must hold one JSON object.'
   try:
     if not problem:

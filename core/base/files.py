@@ -1,6 +1,7 @@
 """Files that other processes may read at any time, and the folders that programs write to."""
 
 import ctypes
+import json
 import os
 
 from deeplab.core.base.errors import InputError
@@ -34,6 +35,21 @@ def replace_file(path, content):
 def _write(path, content):
   with tf.io.gfile.GFile(path, 'wb') as new_file:
     new_file.write(content)
+
+
+def read_json(path):
+  """What a JSON file holds, or None where there is no such file.
+
+  Raises:
+    ValueError: it is no JSON, or holds null.
+  """
+  if not tf.io.gfile.exists(path):
+    return None
+  with tf.io.gfile.GFile(path, 'rb') as json_file:
+    content = json.loads(json_file.read())
+  if content is None:
+    raise ValueError('it holds null')
+  return content
 
 
 def make_folder(path, flag_name):

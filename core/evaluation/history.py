@@ -74,11 +74,10 @@ def read(train_logdir):
     InputError: the file is damaged.
   """
   path = os.path.join(folder(train_logdir), FILE_NAME)
-  if not tf.io.gfile.exists(path):
-    return None
   try:
-    with tf.io.gfile.GFile(path) as json_file:
-      content = json.loads(json_file.read())
+    content = files.read_json(path)
+    if content is None:
+      return None
     validations = [Validation(**{name: row[name] for name in Validation._fields}) for row in content['validations']]
     return History(content['split'], content['num_images'], content['class_names'], validations)
   except (ValueError, KeyError, TypeError) as error:

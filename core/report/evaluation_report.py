@@ -84,12 +84,8 @@ def write_files(folder, metrics, confusion, class_names, facts):
 
 def read_metrics(folder):
   """What metrics.json of a folder holds, dict; None where there is none that can be read."""
-  path = os.path.join(folder, _METRICS_FILE)
-  if not tf.io.gfile.exists(path):
-    return None
   try:
-    with tf.io.gfile.GFile(path) as json_file:
-      return json.loads(json_file.read())
+    return files.read_json(os.path.join(folder, _METRICS_FILE))
   except ValueError:
     return None
 

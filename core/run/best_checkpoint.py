@@ -78,11 +78,8 @@ def copy(prefix, folder):
 
 def _read_record(folder):
   path = os.path.join(folder, _RECORD)
-  if not tf.io.gfile.exists(path):
-    return None
   try:
-    with tf.io.gfile.GFile(path) as record:
-      content = json.loads(record.read())
-    return {'checkpoint': str(content['checkpoint']), 'miou': float(content['miou'])}
+    content = files.read_json(path)
+    return content and {'checkpoint': str(content['checkpoint']), 'miou': float(content['miou'])}
   except (ValueError, KeyError, TypeError) as error:
     raise InputError(f'{path} is damaged ({error}). Remove it, or name another --best_checkpoint_dir.') from error

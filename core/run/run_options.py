@@ -85,11 +85,9 @@ def read(path):
   """
   folder = path if checkpoint.is_folder(path) else os.path.dirname(path)
   path = os.path.join(folder, FILE_NAME)
-  if not tf.io.gfile.exists(path):
-    return None
   try:
-    with tf.io.gfile.GFile(path) as json_file:
-      return _parse(json.loads(json_file.read()))
+    content = files.read_json(path)
+    return None if content is None else _parse(content)
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise InputError(f'{path} is not the description of a training run that this version can use ({error}). Use the version that '
                      'wrote it, or remove it and give every flag of the network.') from error
