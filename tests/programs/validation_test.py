@@ -187,7 +187,8 @@ def test_time_of_validation_is_no_time_of_training(records, tmp_path, monkeypatc
   monkeypatch.setattr(validation, 'measure', slow_measure)
   _, log = _train(records, tmp_path / 'train', '--validation_split=val', '--validation_interval_steps=2')
   speeds = re.findall(r'(\S+) images/s  (\S+) left', log)
-  assert len(speeds) == 5 and all(float(speed) >= 1 for speed, _ in speeds)
+  # Two images a step, in which progress and the timer of the saver look at the clock.
+  assert len(speeds) == 5 and all(float(speed) >= 0.5 for speed, _ in speeds)
   assert all(left < '0:00:15' for _, left in speeds)
   assert len(re.findall(r'validation at step .*, 1001 s', log)) == 3
 
