@@ -190,7 +190,7 @@ def test_time_of_validation_is_no_time_of_training(records, tmp_path, monkeypatc
   # Two images a step, in which progress and the timer of the saver look at the clock.
   assert len(speeds) == 5 and all(float(speed) >= 0.5 for speed, _ in speeds)
   assert all(left < '0:00:15' for _, left in speeds)
-  assert len(re.findall(r'validation at step .*, 1001 s', log)) == 3
+  assert len(re.findall(r'validation at step .*, 100\d s', log)) == 3
 
 
 def test_validation_longer_than_the_time_between_checkpoints():
