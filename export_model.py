@@ -1,8 +1,8 @@
-"""Writes a trained checkpoint as a model that runs elsewhere: frozen graph, SavedModel, TFLite file.
+"""Writes a trained checkpoint as a model that runs elsewhere: frozen graph, SavedModel, ONNX file, TFLite file.
 
 python export_model.py --checkpoint_path=... --export_path=out/frozen_inference_graph.pb
 
-Frozen graph and SavedModel take an image of any size that fits into --crop_size (after resizing, if asked for):
+Frozen graph, SavedModel and ONNX file take an image of any size that fits into --crop_size (after resizing, if asked for):
     ImageTensor              uint8 [1, height, width, 3], RGB
     SemanticPredictions      int32 [1, height, width]
     SemanticProbabilities    float32 [1, height, width, classes]
@@ -13,6 +13,7 @@ That of a network trained with --quantize_delay_step computes with 8-bit integer
 """
 
 import contextlib
+import importlib.util
 import os
 
 from absl import flags, logging
@@ -35,9 +36,10 @@ common.define_numbers('crop_size', [513, 513], 'height,width of the network inpu
 common.define_numbers('inference_scales', [1.0], 'Scales at which an image is seen; their probabilities are averaged.', float)
 common.define_flip_flag()
 
-# Output; at least one of the three.
+# Output; at least one of the four paths.
 flags.DEFINE_string('export_path', None, 'File for the frozen graph, for example out/frozen_inference_graph.pb.')
 flags.DEFINE_string('saved_model_dir', None, 'Folder for a SavedModel with the signature serving_default.')
+flags.DEFINE_string('onnx_path', None, 'File for an ONNX model, for example out/model.onnx; needs the extra [onnx].')
 flags.DEFINE_string('tflite_path', None, 'File for a TFLite model, for example out/model.tflite.')
 flags.DEFINE_boolean('save_inference_graph', False, 'Also write inference_graph.pbtxt beside the frozen graph.')
 flags.DEFINE_enum('tflite_weights', 'float32', ['float32', 'float16', 'int8'], 'How the TFLite file holds its weights; with int8 '
@@ -51,6 +53,10 @@ _RAW_LABELS_NAME = 'RawSemanticPredictions'
 _RAW_PROBABILITIES_NAME = 'RawSemanticProbabilities'
 _GRAPH_TEXT_FILE = 'inference_graph.pbtxt'
 _SAVED_MODEL_FILE = 'saved_model.pb'
+_FILE_FLAGS = ('export_path', 'onnx_path', 'tflite_path')
+_PATH_FLAGS = (*_FILE_FLAGS, 'saved_model_dir')
+# Of ONNX 1.8, which runtimes read since 2020.
+_ONNX_OPSET = 13
 
 
 def build_inference_graph(checkpoint_options, scales=(1.0,), add_flipped_images=False):
@@ -108,13 +114,55 @@ def _write(path, content):
   logging.info('Wrote %s, %.1f MB.', path, len(content) / 1e6)
 
 
-def write_frozen_graph(session, path):
-  """Writes the inference graph of a session with its variables as constants, not tied to a device."""
+def _frozen_graph(session):
+  """GraphDef of the inference graph with its variables as constants, not tied to a device."""
   graph_def = session.graph.as_graph_def()
   for node in graph_def.node:
     node.device = ''
-  frozen = tf.graph_util.convert_variables_to_constants(session, graph_def, [LABELS_NAME, PROBABILITIES_NAME])
-  _write(path, frozen.SerializeToString())
+  return tf.graph_util.convert_variables_to_constants(session, graph_def, [LABELS_NAME, PROBABILITIES_NAME])
+
+
+def write_frozen_graph(session, path):
+  """Writes the inference graph of a session as a frozen graph."""
+  _write(path, _frozen_graph(session).SerializeToString())
+
+
+@contextlib.contextmanager
+def _converter_lines_sorted():
+  """Context in which a converter does not tell of its inner life."""
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(min(verbosity, logging.WARNING))
+  try:
+    with quiet_start.filtered():
+      yield
+  finally:
+    logging.set_verbosity(verbosity)
+
+
+def _hand_sizes_as_tensors(onnx_graph, operations):
+  """A rewriter of tf2onnx: it keeps the float32 ratio of a constant size, which may be a pixel short."""
+  for operation in operations:
+    if operation.type in ('ResizeBilinear', 'ResizeNearestNeighbor'):
+      size = operation.input[1]
+      onnx_graph.replace_input(operation, size, onnx_graph.make_node('Identity', [size]).output[0], 1)
+  return onnx_graph.get_nodes()
+
+
+def write_onnx(session, path):
+  """Writes the inference graph of a session as an ONNX model; needs the package tf2onnx."""
+  import onnx
+  import tf2onnx
+  names = [f'{name}:0' for name in (INPUT_NAME, LABELS_NAME, PROBABILITIES_NAME)]
+  with _converter_lines_sorted():
+    onnx_model, _ = tf2onnx.convert.from_graph_def(
+        _frozen_graph(session), name='deeplab', input_names=names[:1], output_names=names[1:], opset=_ONNX_OPSET,
+        custom_rewriter=[_hand_sizes_as_tensors], tensors_to_rename={name: name.removesuffix(':0') for name in names})
+  for tensor in (*onnx_model.graph.input, *onnx_model.graph.output):
+    for dimension, name in zip(tensor.type.tensor_type.shape.dim[1:3], ('height', 'width')):
+      dimension.dim_param = name
+  # An operation that tf2onnx cannot convert it leaves as it is, with no more than a line in the log.
+  onnx.checker.check_model(onnx_model)
+  _write(path, onnx_model.SerializeToString())
 
 
 def write_graph_text(graph, frozen_graph_path):
@@ -142,18 +190,6 @@ def write_saved_model(session, inputs, outputs, folder):
   builder.save()
   files.replace_folder(folder)
   logging.info('Wrote the SavedModel %s.', folder)
-
-
-@contextlib.contextmanager
-def _converter_lines_sorted():
-  """Context in which the TFLite converter does not tell of its inner life."""
-  verbosity = logging.get_verbosity()
-  logging.set_verbosity(min(verbosity, logging.WARNING))
-  try:
-    with quiet_start.filtered():
-      yield
-  finally:
-    logging.set_verbosity(verbosity)
 
 
 def convert_to_tflite(session, image, labels, weights='float32'):
@@ -226,24 +262,37 @@ def _check_flags():
   if not FLAGS.inference_scales or min(FLAGS.inference_scales) <= 0:
     raise InputError(f'--inference_scales={",".join(map(str, FLAGS.inference_scales))}: give scales above 0, for example '
                      '0.5,1.0,1.5.')
-  if not (FLAGS.export_path or FLAGS.saved_model_dir or FLAGS.tflite_path):
-    raise InputError('Nothing to export: give --export_path (frozen graph), --saved_model_dir or --tflite_path.')
+  if not any(FLAGS[name].value for name in _PATH_FLAGS):
+    raise InputError('Nothing to export: give --export_path (frozen graph), --saved_model_dir, --onnx_path or --tflite_path.')
   if FLAGS.save_inference_graph and not FLAGS.export_path:
     raise InputError(f'--save_inference_graph writes {_GRAPH_TEXT_FILE} beside the frozen graph; give its --export_path, too.')
+  if FLAGS.onnx_path and importlib.util.find_spec('tf2onnx') is None:
+    raise InputError(f'--onnx_path={FLAGS.onnx_path} needs the package tf2onnx, an extra of this one: '
+                     'pip install "deeplab-slim[onnx]", or pip install -e ".[onnx]" in the repository.')
 
 
 def _check_targets():
   """Refuses files and folders that cannot be written, before any work; makes the folders that they lie in."""
-  for name in ('export_path', 'tflite_path'):
+  for name in _FILE_FLAGS:
     if FLAGS[name].value and tf.io.gfile.isdir(FLAGS[name].value):
       raise InputError(f'--{name}={FLAGS[name].value} is a folder; give the name of a file.')
-  for name in ('export_path', 'tflite_path', 'saved_model_dir'):
+  for name in _PATH_FLAGS:
     path = FLAGS[name].value
     if path:
       files.make_folder(os.path.dirname(path.rstrip('/')) or '.', name)
   folder = FLAGS.saved_model_dir
   if folder and tf.io.gfile.exists(folder) and not tf.io.gfile.exists(os.path.join(folder, _SAVED_MODEL_FILE)):
     raise InputError(f'--saved_model_dir={folder} exists and is no SavedModel; give a new folder.')
+
+
+def _check_quantized(prefix):
+  """Refuses what does not go with a network that was trained for 8-bit arithmetic."""
+  if FLAGS.tflite_weights != 'float32':
+    raise InputError(f'--tflite_weights={FLAGS.tflite_weights}: {prefix} is of a network trained with --quantize_delay_step, '
+                     'whose TFLite file holds 8-bit integers; leave the flag out.')
+  if FLAGS.onnx_path:
+    raise InputError(f'--onnx_path={FLAGS.onnx_path}: {prefix} is of a network trained with --quantize_delay_step, whose '
+                     'rounding ONNX has no operations for; give --tflite_path.')
 
 
 def _export_graphs(prefix, checkpoint_options):
@@ -254,6 +303,8 @@ def _export_graphs(prefix, checkpoint_options):
         write_frozen_graph(session, FLAGS.export_path)
       if FLAGS.saved_model_dir:
         write_saved_model(session, [image], [labels, probabilities], FLAGS.saved_model_dir)
+      if FLAGS.onnx_path:
+        write_onnx(session, FLAGS.onnx_path)
     if FLAGS.save_inference_graph:
       write_graph_text(graph, FLAGS.export_path)
 
@@ -276,11 +327,10 @@ def main(unused_argv):
   prefix = checkpoint.resolve_checkpoint(FLAGS.checkpoint_path, 'checkpoint_path')
   checkpoint_options = common.checkpoint_options(
       prefix, FLAGS.num_classes, common.parse_size(FLAGS.crop_size, 'crop_size'))
-  if checkpoint_options.quantize_delay_step >= 0 and FLAGS.tflite_weights != 'float32':
-    raise InputError(f'--tflite_weights={FLAGS.tflite_weights}: {prefix} is of a network trained with --quantize_delay_step, '
-                     'whose TFLite file holds 8-bit integers; leave the flag out.')
+  if checkpoint_options.quantize_delay_step >= 0:
+    _check_quantized(prefix)
   _check_targets()
-  if FLAGS.export_path or FLAGS.saved_model_dir:
+  if FLAGS.export_path or FLAGS.saved_model_dir or FLAGS.onnx_path:
     _export_graphs(prefix, checkpoint_options)
   if FLAGS.tflite_path:
     _export_tflite(prefix, checkpoint_options)

@@ -10,6 +10,8 @@ _TENSORFLOW_RANGE = '>=2.16,<2.22'
 _COCO = ['pycocotools>=2.0.7']
 _VERSION = re.search(r"VERSION = '(.+)'", pathlib.Path(__file__).with_name('core').joinpath('base', 'version.py').read_text(
     encoding='utf-8'))[1]
+# onnx 1.19.0 asks for types that the ml_dtypes of TensorFlow 2.16 and 2.17 lack, without saying so in its requirements.
+_ONNX = ['tf2onnx>=1.16.1', 'onnx!=1.19.0']
 _PACKAGES = ['deeplab', *(f'deeplab.{name}' for name in setuptools.find_packages(include=['core*', 'datasets*']))]
 
 setuptools.setup(
@@ -33,9 +35,10 @@ setuptools.setup(
     ],
     extras_require={
         'coco': _COCO,
-        'test': ['pytest', 'pytest-xdist', 'hypothesis', *_COCO],
+        'onnx': _ONNX,
+        'test': ['pytest', 'pytest-xdist', 'hypothesis', 'onnxruntime', *_COCO, *_ONNX],
         'lint': ['mypy', 'ruff'],
-        'benchmark': ['torch'],
+        'benchmark': ['torch', 'onnxruntime', *_ONNX],
     },
     entry_points={
         'console_scripts': [

@@ -3,6 +3,7 @@
 import shutil
 
 import numpy as np
+import onnxruntime
 import pytest
 import tiny_network
 import tiny_run
@@ -114,6 +115,38 @@ def test_probabilities_of_several_scales_are_their_mean(run_dir, tmp_path):
   assert (labels[0] == probabilities[0].argmax(axis=2)).mean() > 0.999
 
 
+def _run_onnx(path, images):
+  """(labels, probabilities) of each image, by ONNX Runtime."""
+  session = onnxruntime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
+  return [session.run(['SemanticPredictions', 'SemanticProbabilities'], {'ImageTensor': image[np.newaxis]}) for image in images]
+
+
+def test_onnx_file_predicts_as_the_network_at_any_size(run_dir, predictions, tmp_path):
+  _export(run_dir, onnx_path=str(tmp_path / 'new' / 'model.onnx'))
+  results = _run_onnx(tmp_path / 'new' / 'model.onnx', tiny_network.images())
+  for (labels, probabilities), (expected_labels, expected_probabilities) in zip(results, predictions, strict=True):
+    assert labels.dtype == np.int32 and labels.shape == (1, *expected_labels.shape)
+    assert (labels[0] == expected_labels).mean() > 0.999
+    np.testing.assert_allclose(probabilities[0], expected_probabilities, atol=1e-5)
+  assert [path.name for path in (tmp_path / 'new').iterdir()] == ['model.onnx']
+
+
+def test_onnx_file_scales_flips_and_resizes_as_the_frozen_graph(run_dir, tmp_path):
+  images = tiny_network.images([(96, 64), (50, 70)])
+  _export(run_dir, onnx_path=str(tmp_path / 'model.onnx'), export_path=str(tmp_path / 'model.pb'), min_resize_value=40,
+          max_resize_value=60, inference_scales=[0.5], add_flipped_images=True)
+  for found, expected in zip(_run_onnx(tmp_path / 'model.onnx', images), _run_frozen_graph(tmp_path / 'model.pb', images),
+                             strict=True):
+    assert found[0].shape == expected[0].shape and (found[0] == expected[0]).mean() > 0.999
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+
+
+def test_missing_converter_is_named_with_its_extra(run_dir, tmp_path, monkeypatch):
+  monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+  with pytest.raises(InputError, match=r'--onnx_path=.*model.onnx needs the package tf2onnx.*pip install "deeplab-slim\[onnx\]"'):
+    _export(run_dir, onnx_path=str(tmp_path / 'model.onnx'))
+
+
 @pytest.mark.parametrize('weights, label_dtype, agreement, bytes_per_weight', [
     ('float32', 'int32', 0.995, 4), ('float16', 'uint8', 0.99, 2), ('int8', 'int32', 0.9, 1)])
 def test_tflite(run_dir, predictions, tmp_path, weights, label_dtype, agreement, bytes_per_weight):
@@ -160,6 +193,7 @@ def test_options_come_from_the_run(run_dir, tmp_path):
     ({'tflite_path': 'model.tflite', 'inference_scales': [1.0, -1.0]}, '--inference_scales=1.0,-1.0'),
     ({'export_path': '.'}, '--export_path=. is a folder'),
     ({'tflite_path': '.'}, '--tflite_path=. is a folder'),
+    ({'onnx_path': '.'}, '--onnx_path=. is a folder'),
     ({'saved_model_dir': '.'}, '--saved_model_dir=. exists and is no SavedModel'),
     ({'export_path': f'{__file__}/graph.pb'}, '--export_path: .*export_model_test.py is no folder that can be written to'),
     ({'tflite_path': '/proc/none/model.tflite'}, '--tflite_path: /proc/none is no folder that can be written to'),

@@ -277,3 +277,6 @@ def test_tflite_file_computes_with_integers_as_the_quantised_network(quantized_r
     assert (session.run('SemanticPredictions:0', {'ImageTensor:0': _smooth_image()}) == expected).mean() > 0.999
   with pytest.raises(InputError, match='--tflite_weights=float16: .* trained with --quantize_delay_step'):
     _export(folder, tflite_weights='float16')
+  FLAGS.tflite_weights = 'float32'
+  with pytest.raises(InputError, match='--onnx_path=model.onnx: .* trained with --quantize_delay_step'):
+    _export(folder, onnx_path='model.onnx')
